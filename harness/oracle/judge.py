@@ -255,7 +255,10 @@ def _asked(tiers: Sequence[Decide], question: Question, places: Sequence[Place])
 
 
 def _float(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
-    """Exact has the word where it has one. Bounds have it elsewhere, and may excuse an inexact kernel."""
+    """Exact has the word where it has one. Bounds have it elsewhere, and may excuse an inexact kernel. What may be
+    computed in half precision is in float32 neither exact nor as samples are."""
+    if question.in_halves:
+        return {p: _excused(question, p, v) for p, v in running_error.decide(question, places).items()}
     verdicts = dict(exact.decide(question, places))
     doubtful = [p for p in places if verdicts[p].word is Word.ABSTAINS or verdicts[p].rule]
     for place, second in _asked((running_error.decide, sampling.decide), question, doubtful).items():

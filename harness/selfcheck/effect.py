@@ -23,14 +23,17 @@ from driftnet.model.arrays import distance, identical
 from driftnet.model.graph import Values
 from driftnet.model.inspect import Case
 from driftnet.model.verdict import Observation
+from driftnet.oracle.ball_arithmetic.ball import U
 from driftnet.oracle.ball_arithmetic.creation import is_random
 from driftnet.oracle.exemptions import underspecified
-from driftnet.oracle.tolerances.table import NO_EFFECT
+from driftnet.oracle.question.question import HALVES
+from driftnet.oracle.tolerances.table import HALF_ROUNDING, NO_EFFECT
 from driftnet.run.reference import Reference, ReferenceError
 from driftnet.selfcheck.mutant import Mutant
 from onnx import ModelProto
 
 DRAWS = 24
+COARSER = float(HALF_ROUNDING / U)
 
 
 def is_effective(mutant: Mutant, trial: Trial, clean: Observation, seen: Observation) -> bool:
@@ -46,7 +49,8 @@ def is_effective(mutant: Mutant, trial: Trial, clean: Observation, seen: Observa
     if same(before, after, judged) or same(expected, after, judged):
         return False
     if not trial.quantizes:
-        return _moved(case, before, after, judged, reference)
+        halves = any(rule.name == HALVES and rule.holds(trial.options) for rule in trial.target.exceptions)
+        return _moved(case, before, after, judged, reference, COARSER if halves else 1.0)
     if mutant.stage == "convert":
         damaged = reference.run(replace(case, model=damage(mutant, case).SerializeToString())).outputs
         return not damaged or _moved(case, expected, damaged, judged, reference)
@@ -92,9 +96,14 @@ def _judged(case: Case, reference: Reference) -> frozenset[str]:
 
 
 def _moved(
-    case: Case, before: Sequence[Values], after: Sequence[Values], names: frozenset[str], reference: Reference
+    case: Case,
+    before: Sequence[Values],
+    after: Sequence[Values],
+    names: frozenset[str],
+    reference: Reference,
+    coarser: float = 1.0,
 ) -> bool:
-    """Whether anything moved further than rounding could have moved it."""
+    """Whether anything moved further than rounding, so many times that of float32, could have moved it."""
     expected = reference.run(case).outputs
     try:
         samples = reference.sample(case, DRAWS)
@@ -110,6 +119,6 @@ def _moved(
             if any(draw.shape != a[name].shape for draw in draws):
                 continue  # its shape depends on rounding
             spread = np.max([distance(draw, expected[feed][name]) for draw in draws], axis=0)
-            if (distance(a[name], b[name]) > NO_EFFECT * spread).any():
+            if (distance(a[name], b[name]) > NO_EFFECT * coarser * spread).any():
                 return True
     return False

@@ -6,9 +6,10 @@ import numpy as np
 from driftnet.model import graph
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Word
 from driftnet.oracle.judge import judge
+from driftnet.oracle.question.question import HALVES
 from driftnet.run.reference import ReferenceError
 from driftnet.targets.environments import resolve
-from driftnet.targets.interface import Scheme
+from driftnet.targets.interface import Rule, Scheme
 from driftnet.targets.recipe import effective
 from onnx import TensorProto, helper
 
@@ -266,3 +267,21 @@ def test_constants_that_are_rounded_to_float16_may_be_off_by_that_and_by_no_more
     assert said(w, np.float32(1.002) * halves).word is Word.DIVERGES, "a weight is off by more than float16 rounds"
     assert said(halves, np.float32(1.0001) * halves).word is Word.DIVERGES, "nothing to round"
     assert said(w * np.float32(1e6), halves * np.float32(1e6)).word is Word.ABSTAINS, "float16 does not hold them"
+
+
+def test_what_may_be_computed_in_float16_may_be_off_by_that_and_by_no_more(runner):
+    rng = np.random.default_rng(1)
+    x, w = rng.uniform(0.5, 1, (1, 4)).astype(np.float32), rng.uniform(0.5, 1, (4, 3)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Sqrt", ["m"], ["y"])]
+    halving = target(exceptions=(Rule(HALVES, "execute", "", ""),))
+
+    def said(scale, factor):
+        model = case(nodes, {"x": x}, {"w": scale * w}, outputs=[("y", FLOAT, (1, 3))])
+        with np.errstate(over="ignore"):
+            halves = x.astype(np.float16) @ (scale * w).astype(np.float16)
+        results = {"y": factor * np.sqrt(halves).astype(np.float32)}
+        return judge(model, observed(results), target=halving, options={}, reference=runner.reference).word
+
+    assert said(np.float32(1), np.float32(1)) is Word.AGREES
+    assert said(np.float32(1), np.float32(1.02)) is Word.DIVERGES
+    assert said(np.float32(1e6), np.float32(1)) is Word.ABSTAINS, "float16 does not hold it"

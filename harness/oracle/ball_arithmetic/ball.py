@@ -54,7 +54,7 @@ def is_float(dtype: np.dtype) -> bool:
     return dtype.kind == "f" or (dtype.kind == "V" and dtype not in NARROW)
 
 
-FLOAT = np.dtype(np.float32)
+FLOAT, HALF = np.dtype(np.float32), np.dtype(np.float16)
 U = format_of(FLOAT).unit
 
 
@@ -128,6 +128,28 @@ def held(x: Array) -> Ball:
     if x.dtype != np.float64 or not (lost := np.nan_to_num(np.abs(x - x.astype(np.float32)), nan=0.0)).any():
         return ball
     return Ball(ball.midpoint, lost, ball.dtype)
+
+
+def half(x: Array) -> Ball:
+    """Of a float32, what lies as far from `x` as the float16 nearest to it, which may be taken instead; undecided where
+    that overflows. Any other as `held`."""
+    if x.dtype != FLOAT:
+        return held(x)
+    finite, tiny = np.isfinite(x), format_of(HALF).tiny
+    lost = distance(x.astype(HALF), x) + tiny * ((x != 0) & (np.abs(x) < tiny))
+    lost = np.where(finite, lost, 0.0)
+    return widened(x, lost, HALF) if lost.any() else Ball(x.astype(np.float64), None, HALF)
+
+
+def in_half(made: Any) -> Any:
+    """A result, a tuple of balls for a sequence, in float16 where it is a float32."""
+    if isinstance(made, tuple):
+        return tuple(map(in_half, made))
+    if not isinstance(made, Ball) or made.dtype != FLOAT:
+        return made
+    if made.radius is None:
+        return half(made.midpoint.astype(FLOAT))
+    return rounded(made.midpoint, made.radius, HALF, roundings=1)
 
 
 def value(ball: Ball) -> Array:

@@ -31,7 +31,7 @@ from driftnet.oracle.ball_arithmetic import (  # noqa: F401  (they register thei
     softmax,
     text,
 )
-from driftnet.oracle.ball_arithmetic.ball import Ball, Open, Undecided, held, widened
+from driftnet.oracle.ball_arithmetic.ball import Ball, Open, Undecided, half, held, in_half, widened
 from driftnet.oracle.ball_arithmetic.rules import RULES, Context
 
 MOST_HELD = 2**25
@@ -62,6 +62,7 @@ def evaluate(
     lenient: bool = False,
     observed: Values | None = None,
     inexact: Mapping[str, float] | None = None,
+    halves: bool = False,
     most: int = MOST_HELD,
 ) -> Evaluation:
     """Every tensor of `graph`, given those that `feed` holds: its inputs, or recorded tensors to cut it at.
@@ -69,13 +70,14 @@ def evaluate(
     What `feed` holds is taken from there and not computed. lenient: allow each QuantizeLinear one step more.
     observed: tensors as the implementation that is judged gave them. A recurrent layer then need not be right from the
     first step to the last, which no ball could follow for long, but at every step from the state that it showed.
-    inexact: the radii of constants that are not known exactly. most: elements of balls that may be held.
+    inexact: the radii of constants that are not known exactly. halves: whatever is float32, constants and feed too, may
+    be held and computed in float16. most: elements of balls that may be held.
     """
     with np.errstate(all="ignore"):
         constants = {name: graph.constants[name] for name in inexact or {}}
         given = {name: widened(x, np.asarray((inexact or {})[name]), x.dtype) for name, x in constants.items()}
-        given |= {name: held(x) for name, x in feed.items()}
-        return _evaluate(graph, given, {}, lenient, observed or {}, most)
+        given |= {name: (half if halves else held)(x) for name, x in feed.items()}
+        return _evaluate(graph, given, {}, lenient, observed or {}, most, halves)
 
 
 def applied(node: Node, operands: Values, opset: int) -> Evaluation:
@@ -84,17 +86,26 @@ def applied(node: Node, operands: Values, opset: int) -> Evaluation:
 
 
 def _evaluate(
-    graph: Graph, given: Mapping[str, Any], unknown: Mapping[str, str], lenient: bool, observed: Values, most: int
+    graph: Graph,
+    given: Mapping[str, Any],
+    unknown: Mapping[str, str],
+    lenient: bool,
+    observed: Values,
+    most: int,
+    halves: bool,
 ) -> Evaluation:
     """given, unknown: balls and undecided tensors from outside, for a subgraph those around it too."""
-    balls: dict[str, Any] = {**{name: held(x) for name, x in graph.constants.items()}, **given}
+    balls: dict[str, Any] = {
+        **{name: (half if halves else held)(x) for name, x in graph.constants.items()},
+        **given,
+    }
     undecided = dict(unknown)
     open_: set[str] = set()
     bodies: dict[int, Graph] = {}
 
     def subgraph(proto: onnx.GraphProto, operands: Sequence[Any]) -> list[Any]:
         inner = bodies.get(id(proto)) or bodies.setdefault(id(proto), graphs.read_graph(proto, graph.opset))
-        found = _evaluate(inner, {**balls, **dict(zip(inner.inputs, operands))}, undecided, lenient, {}, most)
+        found = _evaluate(inner, {**balls, **dict(zip(inner.inputs, operands))}, undecided, lenient, {}, most, halves)
         if missing := [found.undecided[name] for name in inner.outputs if name in found.undecided]:
             raise Undecided(f"{missing[0]} has no answer")
         return [found.balls[name] for name in inner.outputs]
@@ -110,6 +121,7 @@ def _evaluate(
             operands = [balls[name] if name else None for name in node.inputs]
             try:
                 results, reason = _apply(node, operands, context)
+                results = [in_half(made) for made in results] if halves else results
             except Open:
                 reason = node.op
                 open_.update(node.outputs)

@@ -10,6 +10,7 @@
                         and joined with their constants: its result is off by some float32 roundings of 8-bit codes
     reciprocal-range    a DynamicQuantizeLinear multiplies by 1/255 instead of dividing: where the zero point is on a
                         tie, as of a range from -a to a, it is either
+    half-precision      whatever is float32 may be held and computed in float16
 
     approximation       results of operators that the target names are off by what it says of them, in float32: of
                         elements beyond 1 by so much of them, and of narrower types by as many of their roundings;
@@ -61,7 +62,8 @@ def excuse(question: Question, graph: Graph, place: Place, tier: Tier) -> Verdic
     rewritten, names = documented(graph, question.exceptions, question.approximations)
     if NARROW in question.exceptions and any(map(_is_wide, question.records[feed].values())):
         rewritten, names = narrowed(rewritten), names | {NARROW}
-    ball = evaluate(rewritten, question.case.feeds[feed]).balls.get(name) if names else None
+    feeds, halves = question.case.feeds[feed], question.in_halves
+    ball = evaluate(rewritten, feeds, halves=halves).balls.get(name) if names else None
     got = question.observed[feed][name]
     if not isinstance(ball, Ball) or ball.shape != got.shape or outside(ball, got).any():
         return None

@@ -38,8 +38,9 @@ def agrees_inside(tier: Tier, place: Place, got: np.ndarray, ball: Ball) -> Verd
 
 def evaluated(question: Question, graph: Graph, feed: int) -> Evaluation:
     """What `graph` makes of a feed. Its balls are to be let go before the next is asked for."""
-    feeds, observed = question.case.feeds[feed], question.observed[feed]
-    return evaluate(graph, feeds, observed=observed, inexact=question.inexact)
+    feeds, halves = question.case.feeds[feed], question.in_halves
+    observed = {} if halves else question.observed[feed]  # a state is shown in fewer digits than it is kept in
+    return evaluate(graph, feeds, observed=observed, inexact=question.inexact, halves=halves)
 
 
 def diverges(

@@ -26,6 +26,8 @@ MOST_SAMPLED = 2**27
 MOST_NODES = 600
 
 TOO_LARGE = "it is too large to be run with noise"
+HALVES = "half-precision"
+"""The documented behaviour of a target that makes float16 of whatever is float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +52,11 @@ class Question:
     inexact: Mapping[str, float] = field(default_factory=dict)
     coarse: frozenset[str] = frozenset()
     approximations: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def in_halves(self) -> bool:
+        """Whether whatever is float32 in the model may be held and computed in float16."""
+        return HALVES in self.exceptions
 
     @cached_property
     def graph(self) -> Graph:

@@ -98,7 +98,7 @@ def _data_dependent_shape(question: Question, place: Place) -> list[str]:
     feed, name = place
     ancestors = [node.op for node in question.graph.ancestors(name)]
     operators = [op for op in ancestors if Trait.SHAPE_FROM_NUMBERS in traits_of(op)]
-    if question.scheme is not None and name not in reach.untouched(question):
+    if question.in_halves or (question.scheme is not None and name not in reach.untouched(question)):
         return operators
     shape = question.expected[feed][name].shape
     samples = question.reference.sample(question.case)

@@ -1,8 +1,9 @@
 """onnxruntime's graph optimizer: the CPU provider with its optimizations, in a session or by way of a saved model; and
-the fusions for transformers in Python that come with it."""
+what comes with it in Python: fusions for transformers, and the conversion to float16."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -38,30 +39,52 @@ SINGLE = (
 # Those with fusions of their own that are for CPUs too, of the kinds that onnxruntime.transformers knows.
 KINDS = ("bert", "gpt2", "bart", "t5", "conformer", "clip")
 
+# What stays float32 in a model of float16, beside operators that always do, where it is made so: what overflows early.
+SUMS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Pow", "ReduceMean", "ReduceSum", "Softmax")
+HALVES = ("all", "inside", "all-but-sums", "inside-but-sums")
 
-def preload() -> None:
+
+def preload_runtime() -> None:
     """Import onnxruntime, so that forked workers have it."""
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)
 
 
+def preload() -> None:
+    """The same with its fusions in Python, where the release has them: to import them takes as long as many cases."""
+    preload_runtime()
+    with contextlib.suppress(ImportError):
+        import onnxruntime.transformers.optimizer  # noqa: F401
+
+
 def convert(model: str, folder: str, options: Options) -> str:
     """The model as it is, since what a session optimizes and what it saves fail alike, and both are done in one stage;
-    or what the fusions for one kind of transformers make of it, without a session's own, as `folder`/fused.onnx."""
-    if options["transformers"] == "none":
-        return model
-    from onnxruntime.transformers.optimizer import optimize_model
+    or what the fusions for one kind of transformers make of it, without a session's own, as `folder`/fused.onnx; of
+    either one of float16, as `folder`/halves.onnx."""
+    if options["transformers"] != "none":
+        from onnxruntime.transformers.optimizer import optimize_model
 
-    path = os.path.join(folder, "fused.onnx")
-    optimize_model(model, options["transformers"], opt_level=0).save_model_to_file(path)
-    return path
+        fused = optimize_model(model, options["transformers"], opt_level=0)
+        model = os.path.join(folder, "fused.onnx")
+        fused.save_model_to_file(model)
+    if options["float16"] != "no":
+        import onnx
+        from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16
+
+        kept, sums = options["float16"].startswith("inside"), options["float16"].endswith("sums")
+        blocked = [*DEFAULT_OP_BLOCK_LIST, *(SUMS if sums else ())]
+        halves = convert_float_to_float16(onnx.load(model), keep_io_types=kept, op_block_list=blocked)
+        model = os.path.join(folder, "halves.onnx")
+        onnx.save(halves, model)
+    return model
 
 
 def execute(
     artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
 ) -> list[dict[str, np.ndarray]]:
-    """Run all feeds in one session of the CPU provider: of the model, or of what another session saved of it."""
+    """Run all feeds in one session of the CPU provider: of the model, or of what another session saved of it. One whose
+    inputs and outputs were made float16 is fed so, and its results are given in the types of the model before."""
     import onnxruntime as ort
 
     settings, disabled = _settings(options, options["level"]), _disabled(options)
@@ -76,7 +99,18 @@ def execute(
         session = ort.InferenceSession(
             artifact, settings, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
         )
-        return [dict(zip(outputs, session.run(list(outputs), dict(feed)))) for feed in feeds]
+        if not options["float16"].startswith("all"):
+            return [dict(zip(outputs, session.run(list(outputs), dict(feed)))) for feed in feeds]
+        halves = {value.name for value in session.get_inputs() if value.type == "tensor(float16)"}
+        results = []
+        for feed in feeds:
+            given = {name: x.astype(np.float16) if name in halves else x for name, x in feed.items()}
+            found = dict(zip(outputs, session.run(list(outputs), given)))
+            for name, x in found.items():
+                if getattr(x, "dtype", None) == np.float16 and outputs[name] == "float32":
+                    found[name] = x.astype(np.float32)
+            results.append(found)
+        return results
     finally:
         if os.path.exists(optimized):
             os.remove(optimized)
@@ -88,7 +122,7 @@ def commands(options: Options) -> str:
     lines = [
         "python - <<'END'",
         "import onnxruntime as ort",
-        *_fusing(options),
+        *_converting(options),
         "settings = ort.SessionOptions()",
         f"settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_{level}",
     ]
@@ -101,8 +135,7 @@ def commands(options: Options) -> str:
     if not options["prepacking"]:
         lines.append("settings.add_session_config_entry('session.disable_prepacking', '1')")
     disabled = f", disabled_optimizers={_disabled(options)}" if _disabled(options) else ""
-    path = "model.onnx" if options["transformers"] == "none" else "fused.onnx"
-    lines.append(f"session = ort.InferenceSession({path!r}, settings{disabled})")
+    lines.append(f"session = ort.InferenceSession({_made(options)!r}, settings{disabled})")
     if options["saved"] != "no":
         lines.append("settings = ort.SessionOptions()")
         lines.append("settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL")
@@ -110,14 +143,26 @@ def commands(options: Options) -> str:
     return "\n".join([*lines, "END"])
 
 
-def _fusing(options: Options) -> list[str]:
-    if options["transformers"] == "none":
-        return []
-    kind = options["transformers"]
-    return [
-        "from onnxruntime.transformers.optimizer import optimize_model",
-        f"optimize_model('model.onnx', {kind!r}, opt_level=0).save_model_to_file('fused.onnx')",
-    ]
+def _converting(options: Options) -> list[str]:
+    lines, kind = [], options["transformers"]
+    if kind != "none":
+        lines.append("from onnxruntime.transformers.optimizer import optimize_model")
+        lines.append(f"optimize_model('model.onnx', {kind!r}, opt_level=0).save_model_to_file('fused.onnx')")
+    if options["float16"] != "no":
+        before, sums = _made({**options, "float16": "no"}), options["float16"].endswith("sums")
+        lines.append("import onnx")
+        lines.append("from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16")
+        lines.append(f"blocked = [*DEFAULT_OP_BLOCK_LIST, *{SUMS if sums else ()}]")
+        kept = f"keep_io_types={options['float16'].startswith('inside')}, op_block_list=blocked"
+        lines.append(f"onnx.save(convert_float_to_float16(onnx.load({before!r}), {kept}), 'halves.onnx')")
+    return lines
+
+
+def _made(options: Options) -> str:
+    """The file that converting gives."""
+    if options["float16"] != "no":
+        return "halves.onnx"
+    return "model.onnx" if options["transformers"] == "none" else "fused.onnx"
 
 
 def _settings(options: Options, level: str) -> Any:
@@ -153,6 +198,7 @@ def _disabled(options: Options) -> list[str]:
 
 _OPTIMIZED = {"level": ("all", "layout", "extended", "basic")}
 _FUSED = {"level": ("all", "layout", "extended")}
+_HALVES = {"float16": HALVES}
 _DOCS = "https://onnxruntime.ai/docs/performance/model-optimizations"
 _GITHUB = "https://github.com/microsoft/onnxruntime/blob/main"
 
@@ -194,6 +240,7 @@ ONNXRUNTIME_GRAPH = Target(
     commands=commands,
     options=(
         Option("transformers", "convert", ("none", *KINDS), "for which transformers nodes are fused in Python first"),
+        Option("float16", "convert", ("no", *HALVES), "which float32 becomes float16; inside: no input or output"),
         Option("level", "execute", ("all", "layout", "extended", "basic", "off"), "how much is optimized"),
         Option("without", "execute", ("none", *SINGLE), "one optimizer that is left out", _OPTIMIZED),
         Option("saved", "execute", ("no", "onnx", "ort"), "what is run: the session, or the model that it saved"),
@@ -204,7 +251,11 @@ ONNXRUNTIME_GRAPH = Target(
     switches={"disabled_optimizers": OPTIMIZERS},
     companions=(("1.19", "numpy<2"), ("", "onnx")),
     features={"float": {}},
-    natives=("onnxruntime.InferenceSession", "onnxruntime.transformers.optimizer.optimize_model"),
+    natives=(
+        "onnxruntime.InferenceSession",
+        "onnxruntime.transformers.optimizer.optimize_model",
+        "onnxruntime.transformers.float16.convert_float_to_float16",
+    ),
     outgrown=OUTGROWN,
     refusals=(
         Rule(
@@ -213,6 +264,13 @@ ONNXRUNTIME_GRAPH = Target(
             r"We do not support type \[\d+\] for now",
             _GITHUB + "/onnxruntime/core/graph/graph_flatbuffers_utils.cc",
             {"saved": ("ort",)},
+        ),
+        *(
+            Rule(name, "execute", pattern, _DOCS + "/float16.html", _HALVES)  # its op_block_list has to name them
+            for name, pattern in (
+                ("operator not defined for float16", r"Type 'tensor\(float16\)' of input parameter \(.*\) of operator"),
+                ("operator without a kernel for float16", r"Could not find an implementation for \w+\(\d+\) node"),
+            )
         ),
     ),
     exceptions=(
@@ -225,6 +283,7 @@ ONNXRUNTIME_GRAPH = Target(
             _GITHUB + "/onnxruntime/core/optimizer/qdq_transformer/weight_bias_quantization.h",
             _OPTIMIZED,
         ),
+        Rule("half-precision", "execute", "", _DOCS + "/float16.html", _HALVES),
         # session.qdq_matmulnbits_accuracy_level, of which 4 (int8) is the default
         Rule(
             "int8-matmul",

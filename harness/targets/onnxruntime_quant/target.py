@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 from driftnet.targets.interface import Feed, Option, Options, Rule, Scheme, StageError, Target
-from driftnet.targets.onnxruntime_graph.target import OPTIMIZERS, OUTGROWN
-from driftnet.targets.onnxruntime_graph.target import preload as preload_runtime
+from driftnet.targets.onnxruntime_graph.target import OPTIMIZERS, OUTGROWN, preload_runtime
 
 # Codes by (type, whether the range is reduced), as the quantizer has them.
 CODES = {

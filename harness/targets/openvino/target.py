@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from driftnet.targets.interface import STAGES, Feed, Option, Options, Rule, Scheme, StageError, Target
-from driftnet.targets.onnxruntime_graph.target import preload as preload_runtime
+from driftnet.targets.onnxruntime_graph.target import preload_runtime
 from driftnet.targets.rewriters import target as by_onnxruntime
 
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from driftnet.targets.interface import Option, Options, Rule, Target, unquantized
-from driftnet.targets.onnxruntime_graph.target import preload as preload_runtime
+from driftnet.targets.onnxruntime_graph.target import preload_runtime
 from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, write
 
 # What onnxoptimizer 0.4.2 runs where no passes are named (get_fuse_and_elimination_passes).

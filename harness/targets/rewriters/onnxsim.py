@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from driftnet.targets.interface import Option, Options, StageError, Target, unquantized
-from driftnet.targets.onnxruntime_graph.target import preload as preload_runtime
+from driftnet.targets.onnxruntime_graph.target import preload_runtime
 from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, write
 
 

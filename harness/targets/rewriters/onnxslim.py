@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from driftnet.targets.interface import Option, Options, Target, unquantized
-from driftnet.targets.onnxruntime_graph.target import preload as preload_runtime
+from driftnet.targets.onnxruntime_graph.target import preload_runtime
 from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, write
 
 PARTS = ("constant_folding", "graph_fusion", "dead_node_elimination", "subexpression_elimination", "weight_tying")
