@@ -396,6 +396,8 @@ def _of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
                 yield "broadcast.alike", _all(_equal(_shape(host, names[0]), _shape(host, name)) for name in names[1:])
         case ["say"]:
             yield from _of_parameters(host, node)
+            if Trait.SPATIAL in traits_of(node.op) and (even := _pads_evenly(host, node)) is not Ellipsis:
+                yield "say.pads.even", even
             shape = _shape(host, node.inputs[0]) if "group" in node.attributes and node.inputs else None
             if shape is not None and len(shape) > 1 and shape[1] is not None:
                 yield "say.depthwise", node.attributes["group"] == shape[1] > 1
@@ -505,6 +507,31 @@ def _of_parameters(host: Host, node: Node) -> Iterable[tuple[str, Value]]:
                 named[schema.inputs[k].name] = x.reshape(-1)
     for name, x in named.items():
         yield from of_list(name, x)
+
+
+def _pads_evenly(host: Host, node: Node) -> Any:
+    """Whether as much is padded before as behind along each axis, where a rule says how much: auto_pad, or ceil_mode,
+    which reaches beyond the end. None where sizes are unknown, ... where no rule says."""
+    image = (_shape(host, node.inputs[0]) or ())[2:]
+    kernel = node.attributes.get("kernel_shape") or (_shape(host, node.input(1)) or ())[2:]
+    is_same = str(node.attributes.get("auto_pad", "")).startswith("SAME")
+    if not (is_same or node.attributes.get("ceil_mode")) or not len(image) == len(kernel) > 0:
+        return ...
+    told, count = [], len(kernel)
+    strides, dilations = (node.attributes.get(name) or [1] * count for name in ("strides", "dilations"))
+    pads = node.attributes.get("pads") or [0] * 2 * count
+    if not len(strides) == len(dilations) == len(pads) // 2 == count:
+        return ...
+    for n, k, s, d, before, behind in zip(image, kernel, strides, dilations, pads, pads[count:]):
+        if n is None or k is None:
+            told.append((d * (k - 1)) % 2 == 0 if is_same and s == 1 and k is not None else None)
+        elif node.op == "ConvTranspose":
+            told.append((d * (k - 1) + 1 - s) % 2 == 0)
+        elif is_same:
+            told.append(max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0) % 2 == 0)
+        else:
+            told.append(before == behind and (n + before + behind - d * (k - 1) - 1) % s == 0)
+    return _all(told)
 
 
 def of_list(name: str, x: np.ndarray) -> Iterable[tuple[str, Value]]:

@@ -14,6 +14,7 @@ from onnx import helper
 
 from tests.support import models
 from tests.support.rules import assert_each
+from tests.support.triggers import some
 from tests.targets.test_mnn import conv_net, name_of
 
 STATIC = [
@@ -36,6 +37,8 @@ OTHERS = [
     {"optimization": "off"},
     {"threads": 2},
 ]
+
+RESTRICTED = {"calibration": "Percentile", "types": "u8s8", "restricted_zero_points": True}
 
 NET = """<ir_version: 10, opset_import: ["" : 21]>
 net (float[1,3,2,40] x, float[1,1,4,4] z, int64[2] i, bool q)
@@ -123,6 +126,29 @@ def test_weights_keep_to_the_codes_of_the_declared_scheme(tmp_path):
             assert scales == right, f"{name} has {scales} scales, should have {right}"
 
     assert_each(STATIC + DYNAMIC, rule, name_of)
+
+
+def test_what_restricted_zero_points_leave_unused_is_right(runner):
+    """The constant 128 to 255 of u8, and a range of 1 for what is all 0."""
+    weights = np.float32([[-0.25], [-1.5], [-1], [-1]])
+    constant = helper.make_node("Constant", [], ["w"], value=onnx.numpy_helper.from_array(weights))
+    gemm = helper.make_node("Gemm", ["x", "w"], ["y"], transA=1)
+    concat = helper.make_node("Concat", ["x", "w"], ["y"], axis=0)
+    recipe = canonical(ONNXRUNTIME_QUANT, RESTRICTED)
+    for node, x in ((gemm, np.arange(-6, 6, dtype=np.float32).reshape(4, 3)), (concat, np.zeros((1, 1), np.float32))):
+        case = some([constant, node], {"x": x}, {}, outputs=["y"])
+        seen = look(Trial(case, resolve("onnxruntime-quant"), recipe, runner))
+        assert seen.word is Word.AGREES, f"{node.op_type}: {seen.message}"
+
+
+def test_scales_of_channels_that_are_made_symmetric_in_any_case_are_told_by_the_artifact():
+    told = {
+        (channels, other): ONNXRUNTIME_QUANT.scheme(
+            effective(ONNXRUNTIME_QUANT, {"types": "s8s8", "per_channel": channels, "other_symmetry": other})
+        ).told
+        for channels, other in itertools.product((False, True), repeat=2)
+    }
+    assert [where for where, is_told in told.items() if is_told] == [(True, True)]
 
 
 def test_every_value_of_every_option_of_the_quantizer_changes_the_model_that_it_writes(tmp_path):

@@ -271,6 +271,9 @@ def scheme(options: Options) -> Scheme | None:
     without_zero_point = (weights[0] == "s") != options["other_symmetry"]
     narrowed = options.get("inputs") == "narrow" or options.get("moving_average", False)
     widened = any(options.get(name, False) for name in ("symmetric_ranges", "restricted_zero_points"))
+    # Weights of channels are symmetric in any case with QDQ, "because QLinear* ops require the same zero-point in every
+    # channel" (qdq_quantizer.py), and those of a tensor as asked for.
+    mixed = options["other_symmetry"] and options.get("per_channel", False)
     return Scheme(
         weight_codes=_codes(weights, options["reduce_range"], without_zero_point),
         activation_codes=_codes(activations, False, symmetric),
@@ -280,7 +283,7 @@ def scheme(options: Options) -> Scheme | None:
         per_tensor=frozenset() if static else frozenset({"Conv"}),  # ConvInteger takes one weight scale
         clips=static and (options["calibration"] != "MinMax" or narrowed),
         # Half a step is missing at the end of -8 to 7, and of a range that is made symmetric for codes that are not.
-        told=weights == "s4" or widened or narrowed,
+        told=weights == "s4" or widened or narrowed or mixed,
         narrow=float(options.get("least_range", "0")),
     )
 

@@ -51,7 +51,8 @@ def _usages(numbers: Numbers, held: Held, middle: int) -> list[Usage]:
         ball, zero, scale = numbers.coded(numbers.artifact.codes_of(held.use.tensor), format)
         if ball.dtype.kind not in "iu":
             return []
-        symmetric = (numbers.zero_point(format, (1, 1)) == (0 if np.iinfo(ball.dtype).min < 0 else middle)).all()
+        kind = np.iinfo(ball.dtype)  # constants that stand for activations have codes of their own
+        symmetric = np.isin(numbers.zero_point(format, (1, 1)), (0,) if kind.min else (middle, kind.max // 2 + 1)).all()
     except Undecided:
         return []
     codes = ball.numbers - zero

@@ -145,9 +145,11 @@ class _Checker:
         self.problems[-1] = replace(self.problems[-1], about=about)
 
     def has_no_scale(self, known: Sequence[Range], rounding: Rounding) -> bool:
-        """Whether data are so small that their scale would be no normal number: quantizers then take 1."""
-        scale = self.c.numbers.ball(rounding.format.scale)
-        if scale.dtype.kind != "f" or self.c.numbers.scale(rounding.format).item() != 1:
+        """Whether data are so small that their scale would be no normal number: quantizers then take 1, or a range of
+        1 where one makes the scale anew."""
+        scale, (low, high) = self.c.numbers.ball(rounding.format.scale), self.c.numbers.limits(rounding.format)
+        is_one = np.isclose((self.c.numbers.scale(rounding.format).item(), high - low), 1).any()
+        if scale.dtype.kind != "f" or not is_one:
             return False
         return min(map(largest_of, known)) < 2 * CODES * float(np.finfo(scale.dtype).tiny)
 
