@@ -74,6 +74,13 @@ class Found(Struct, frozen=True, tag_field="event", tag="found"):
     cpu: float = 0.0
 
 
+class Learned(Struct, frozen=True, tag_field="event", tag="learned"):
+    """What was found earlier has its cause now, one of its own or that of another; cpu: what that took."""
+
+    case: str
+    cpu: float
+
+
 class Warned(Struct, frozen=True, tag_field="event", tag="warned"):
     """Something that concerns the whole run."""
 
@@ -123,4 +130,4 @@ class Ended(Struct, frozen=True, tag_field="event", tag="ended"):
     cpu: float
 
 
-Event = Begun | Asked | Examined | Found | Warned | LeftOut | Failed | Done | Tick | Ended
+Event = Begun | Asked | Examined | Found | Learned | Warned | LeftOut | Failed | Done | Tick | Ended

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from driftnet.campaign import coverage
 from driftnet.campaign import seeds as neighbours
 from driftnet.campaign.age import of_its_time
-from driftnet.campaign.events import Done, Drawn, Event, Examined, Failed, Found, LeftOut, Warned
+from driftnet.campaign.events import Done, Drawn, Event, Examined, Failed, Found, Learned, LeftOut, Warned
 from driftnet.campaign.gaps import DRAWS, Form, Gaps, forms_in
 from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
@@ -29,9 +29,10 @@ from driftnet.campaign.refused import TRIED, Forms, Refusals, forms_of
 from driftnet.campaign.state import CASES
 from driftnet.campaign.steering import KEPT, Doubts, Steering
 from driftnet.causes.facts import Host, host_of, recipe_facts
+from driftnet.causes.place import Where
 from driftnet.causes.predicate import Trigger
 from driftnet.findings import arrange, corpus
-from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
+from driftnet.findings.issues import NOWHERE, KnownIssue, KnownIssues, Symptom
 from driftnet.findings.pipeline import Care, Effort, Examination, Finding, examine, known_by
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
@@ -58,6 +59,9 @@ from driftnet.util.machine import give_back_memory, leave_to_parent
 RECIPES_PER_MODEL = 4
 LOSSLESS_SHARE = 0.5
 REDUCTION_CALLS = 45  # 40 were the mean (37 reductions); `driftnet reduce` goes on where one was cut short
+LEARNING = 0.15
+"""Of the CPU time of a run that has to end, what learning triggers may take while findings come faster than they can be
+learned of: an hour has time for all, a minute with no corpus for one in seven."""
 MORE_EFFORT = 4
 """Times the effort of the first trial, for a failure that it did not explain."""
 VERIFIED, RUN_AGAIN = 5, 10
@@ -131,10 +135,10 @@ class Plan:
 
 
 class New(NamedTuple):
-    """A new finding: its folder, and the models that were run to learn of it."""
+    """A new finding: its folder, and the models that were run to learn of it, none where that waits."""
 
     path: Path
-    samples: Sequence[Sample]
+    samples: Sequence[Sample] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +178,8 @@ class Shard:
     warned: set[Warned | LeftOut] = field(default_factory=set)
     ages: list[Mapping[str, float]] = field(default_factory=list)
     examined: int = 0
+    waiting: list[tuple[Path, Installed]] = field(default_factory=list)
+    learning_seconds: float = 0.0
 
     @cached_property
     def focused(self) -> Set[str]:
@@ -319,6 +325,7 @@ class Shard:
                 handover.write(new.path, trial.installed, self.runner, samples=new.samples)
                 met[result.symptom] = self.known_issues[new.path.name]
                 yield Found(index, str(new.path), trial.installed.release, self.runner.all_cpu_seconds - examined)
+        yield from self._catch_up()
         self.doubts.learn(outcomes)
         if not unexplained:
             yield Done(index, tuple(graphs), (self.installed[favoured].target.name, *sought) if sought else None)
@@ -354,10 +361,26 @@ class Shard:
             corpus.remove(loose)
             self._forget(saved.id)
             return issue
-        learned = study(saved, finding, self.runner)
+        if self._may_learn:
+            return self._learned(saved, finding.installed, finding.where)
+        self.waiting.append((loose, finding.installed))
+        return New(loose)
+
+    @property
+    def _may_learn(self) -> bool:
+        """Whether there is time now to learn of a finding, which may wait for it, loose, to the end of the run."""
+        waits = not (math.isinf(self.plan.seconds) or self.plan.cluster)
+        return not waits or self.learning_seconds < LEARNING * self.runner.all_cpu_seconds
+
+    def _learned(self, saved: corpus.SavedCase, installed: Installed, where: Where = NOWHERE) -> New | KnownIssue:
+        """What lies loose, with a cause of its own; the known issue instead with which it shares that."""
+        begun = self.runner.all_cpu_seconds
+        learned = study(saved, installed, where, self.runner)
         others = [issue for issue in self._issues(saved.target) if issue.id != saved.id]
-        if issue := sharing(learned, finding.installed, others, self.runner):
-            corpus.remove(loose)
+        issue = sharing(learned, installed, others, self.runner)
+        self.learning_seconds += self.runner.all_cpu_seconds - begun
+        if issue:
+            corpus.remove(self.plan.found / saved.target / saved.id)
             # What it is recognized by is another variant of that cause: the next one like it costs less.
             own = replace(arrange.loose(saved), **proposal(learned).said)
             self._know(KnownIssue(replace(saved, cause=own, path=issue.saved.path)))
@@ -365,6 +388,17 @@ class Shard:
         path = arrange.found(saved, proposal(learned), self.plan.found)
         self.learn(self.plan.found)
         return New(path, learned.samples)
+
+    def _catch_up(self) -> Iterator[Event]:
+        """Learn of what this process has found and could not learn of at once, as far as there is time."""
+        while self.waiting and self._may_learn and not self.stopping():
+            path, installed = self.waiting.pop(0)
+            begun = self.runner.all_cpu_seconds
+            with in_turn(self.plan.report / ".keeping"):
+                new = self._learned(corpus.load(path), installed)
+            if isinstance(new, New):
+                handover.write(new.path, installed, self.runner, samples=new.samples)
+            yield Learned(path.name, self.runner.all_cpu_seconds - begun)
 
     @property
     def steers(self) -> bool:

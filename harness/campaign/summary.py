@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from driftnet.campaign.events import Begun, Done, Ended, Event, Examined, Failed, Found, LeftOut, Tick
+from driftnet.campaign.events import Begun, Done, Ended, Event, Examined, Failed, Found, Learned, LeftOut, Tick
 from driftnet.campaign.journal import histories, settled
 from driftnet.campaign.ledger import RED, Status, What
 from driftnet.causes.impact import Severity, Standing, features_of, ranked, severity_of
@@ -209,6 +209,8 @@ class Tally:
             case Found():
                 self._spent("handed over", event.cpu)
                 self._met(Path(event.path), event.release)
+            case Learned():
+                self._spent("new", event.cpu)
             case Done():
                 summary.models += 1
                 summary.next_index = max(summary.next_index, event.index + 1)
@@ -265,7 +267,7 @@ class Tally:
         entry = next((finding for finding in findings if finding.id == path.name), None)
         if entry is None:
             try:
-                saved = corpus.load(path)
+                saved = corpus.load(path if path.exists() else next(self.run_cases.glob(f"*/*/{path.name}"), path))
                 ours = saved.id not in self.before and path.resolve().is_relative_to(self.run_cases.resolve())
                 status = "new" if ours else "known"
                 findings.append(entry := described(saved, release or (*saved.seen, "")[0], status))

@@ -8,7 +8,7 @@ from typing import Any
 
 from driftnet.campaign import coordinator, coverage
 from driftnet.campaign import seeds as neighbours
-from driftnet.campaign.events import Asked, Begun, Ended, Event, Found, Tick
+from driftnet.campaign.events import Asked, Begun, Ended, Event, Found, Learned, Tick
 from driftnet.campaign.journal import Journal, discard, histories
 from driftnet.campaign.shard import Plan, case_folders
 from driftnet.campaign.state import CASES, LOCK
@@ -81,6 +81,9 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
             journal.write(event)
         if isinstance(event, Found):
             _save(plan, [Path(event.path)])
+        if isinstance(event, Learned) and not any(plan.found.glob(f"*/*/{event.case}")):
+            for loose in (path for root in _roots(plan) for path in root.glob(f"*/{event.case}")):
+                corpus.remove(loose)  # it has a cause that was known
         if isinstance(event, Ended):
             tally.summary, _ = derived(plan.report, plan.found)
             _save(plan, case_folders(plan.found))
@@ -94,9 +97,14 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
     return tally.summary
 
 
+def _roots(plan: Plan) -> list[Path]:
+    """The corpus and the state, where what the run finds is to be kept there."""
+    return [*([plan.corpus] if plan.save else []), *([plan.state / CASES] if plan.state else [])]
+
+
 def _save(plan: Plan, found: Iterable[Path]) -> None:
     """Bring what the run has found into the corpus and the state, where that is wanted."""
-    roots = [*([plan.corpus] if plan.save else []), *([plan.state / CASES] if plan.state else [])]
+    roots = _roots(plan)
     for folder in found if roots else ():
         try:
             corpus.load(folder)

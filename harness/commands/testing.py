@@ -153,7 +153,7 @@ class Examiner:
             folder = corpus.save(finding.to_save(), self.found)
             saved = corpus.load(folder)
             if saved.cause is None:
-                learned = study(saved, finding, self.runner)
+                learned = study(saved, finding.installed, finding.where, self.runner)
                 if sharing(learned, finding.installed, self.known_issues, self.runner):
                     corpus.remove(folder)
                     return None

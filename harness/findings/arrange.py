@@ -247,8 +247,8 @@ def joined(saved: SavedCase, proposed: Proposal, cause: CauseRecord, root: Path)
 
 def brought(folder: Path, root: Path) -> Path:
     """The folder of a cause or of a case, or its copy in `root` where it stands elsewhere; a case that has a cause
-    becomes a variant of it there too. What stands there already, loose or as a variant, is left alone; what was written
-    beside a case for a maintainer stays where it is."""
+    becomes a variant of it there too. What stands there already is left alone, unless it lies loose and has a cause
+    now; what was written beside a case for a maintainer stays where it is."""
     if folder.resolve().is_relative_to(root.resolve()):
         return folder
     if (folder / record.FILE).exists():
@@ -262,9 +262,10 @@ def brought(folder: Path, root: Path) -> Path:
                 shutil.copytree(folder / GROWN, draft / GROWN)
         return root / cause.target / cause.id
     saved = corpus.load(folder)
-    if there := corpus.standing(saved, root):
+    there = corpus.standing(saved, root)
+    if there and (saved.cause is None or corpus.load(there).cause):
         return there
-    there = corpus.save(saved, root)
+    there = there or corpus.save(saved, root)
     if not saved.cause:
         return there
     home = root / saved.target / saved.cause.id

@@ -133,8 +133,8 @@ def _tested(proof: Proof, saved: SavedCase, folder: Path, installed: Installed, 
         without.mkdir()
         corpus.write_model(control.case, (), without)
         tries = str(min(TESTS, tries_of(saved)))
-        words = [installed.python, "-I", str(folder / "reproduce.py"), str(without), tries]
-        status = runner.status_of(installed.python, folder, words, TEST_SECONDS) if written else None
+        words = [str(folder / "reproduce.py"), str(without), tries]
+        status = runner.status_of(installed, folder, words, TEST_SECONDS) if written else None
         if status != reproduction.REPRODUCED:
             break
     return proof

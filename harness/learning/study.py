@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from driftnet.causes.facts import host_of, recipe_facts
+from driftnet.causes.place import Where
 from driftnet.findings import arrange, corpus
 from driftnet.findings.arrange import Proposal, proposal_of
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.issues import KnownIssue, issues, symptom_of
-from driftnet.findings.pipeline import Finding
 from driftnet.learning.experiment import computed
 from driftnet.learning.foretelling import is_foretold, tried_of
 from driftnet.learning.merging import causes_of, is_same
@@ -21,10 +21,10 @@ SECONDS = 2.4
 """CPU seconds of all processes for one finding: half of what a survey takes, which may be made at leisure."""
 
 
-def study(saved: SavedCase, finding: Finding, runner: Runner, seconds: float = SECONDS) -> Learned:
-    """What is learned of a finding that was saved, with the place where it was seen to fail."""
-    learned = learn_trigger(saved, finding.installed, runner, seconds=seconds)
-    return learned if learned.where.sort else dataclasses.replace(learned, where=finding.where)
+def study(saved: SavedCase, installed: Installed, where: Where, runner: Runner, seconds: float = SECONDS) -> Learned:
+    """What is learned of a finding that was saved. where: the place where it was seen to fail before."""
+    learned = learn_trigger(saved, installed, runner, seconds=seconds)
+    return learned if learned.where.sort else dataclasses.replace(learned, where=where)
 
 
 def settled(folder: Path, installed: Installed, runner: Runner, root: Path) -> Path:

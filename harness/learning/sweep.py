@@ -157,7 +157,7 @@ class Sweep:
         saved = corpus.load(corpus.save(result.finding.to_save(), self.root))
         if saved.cause:
             return saved.cause.id
-        learned = study(saved, result.finding, self.runner)
+        learned = study(saved, result.finding.installed, result.finding.where, self.runner)
         shared = sharing(learned, self.installed, self.known, self.runner)
         if shared and (cause := shared.saved.cause):
             arrange.joined(saved, proposal(learned), cause, self.root)

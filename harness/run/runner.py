@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ MOST_TOLD, MOST_TOLD_A_NODE = 500, 50
 
 MEMORY = "/dev/shm"
 MEMORY_BYTES = 2**30
-REFERENCE, COMMANDS = "driftnet.run.reference_worker", "subprocess"
+REFERENCE, COMMANDS, SCRIPTS = "driftnet.run.reference_worker", "subprocess", "driftnet.run.sandbox.scripted"
 CANARY = [[0.0, 0.0, 1.0, 2.0]]
 """What the simplest model gives."""
 ANSWERING_SECONDS = 20.0
@@ -202,38 +202,24 @@ class Runner:
             self._cpu_of_ended += zygote.cpu_seconds
             del self._workers[key]
 
-    def status_of(self, python: str, folder: Path, words: Sequence[str], timeout: float) -> int | None:
-        """The exit status of a command that runs where targets of the interpreter `python` do; None where it has none
-        after so many seconds. It runs on a copy of `folder`: words that are paths in it are paths in that."""
-        status = self._commanded("call", list, python, folder, words, timeout)
+    def status_of(self, installed: Installed, folder: Path, words: Sequence[str], timeout: float) -> int | None:
+        """The exit status of the Python script words[0] with its arguments, in a new worker of `installed`; None where
+        it has none after so many seconds. It runs on a copy of `folder`: words that are paths in it are paths in
+        that."""
+        worker = self._worker(installed.python, installed.spec.partition(":")[0])
+        worker.renew()
+        with _copied(folder, words, worker) as command:
+            status = worker.call(f"{SCRIPTS}:status", command, timeout=timeout).value
+        worker.renew()
         return status if isinstance(status, int) else None
 
     def output_of(self, python: str, folder: Path, words: Sequence[str], timeout: float) -> str:
-        """What such a command prints, on both streams; "" where it takes longer."""
-        output = self._commanded("getoutput", shlex.join, python, folder, words, timeout)
-        return output if isinstance(output, str) else ""
-
-    def _commanded(
-        self,
-        function: str,
-        form: Callable[[list[str]], object],
-        python: str,
-        folder: Path,
-        words: Sequence[str],
-        timeout: float,
-    ) -> object:
+        """What a command prints, on both streams, that runs on such a copy where targets of the interpreter `python`
+        do; "" where it takes longer."""
         worker = self._worker(python, COMMANDS)
-        if worker.displaced:
-            worker.renew()
-        copy = worker.folder / "copy"
-        make_empty(copy)
-        try:
-            shutil.copytree(folder, copy, dirs_exist_ok=True)
-            inside = {word for word in words if Path(word).is_relative_to(folder)}
-            command = [str(copy / Path(word).relative_to(folder)) if word in inside else word for word in words]
-            return worker.call(f"{COMMANDS}:{function}", form(command), timeout=timeout).value
-        finally:
-            shutil.rmtree(copy, ignore_errors=True)
+        with _copied(folder, words, worker) as command:
+            output = worker.call(f"{COMMANDS}:getoutput", shlex.join(command), timeout=timeout).value
+        return output if isinstance(output, str) else ""
 
     @property
     def cpu_seconds(self) -> float:
@@ -343,6 +329,21 @@ def _placed(case: Case, folder: Path) -> Path:
         return case.file
     external_data.write(case, folder / "model.onnx")
     return folder / "model.onnx"
+
+
+@contextlib.contextmanager
+def _copied(folder: Path, words: Sequence[str], worker: Worker) -> Iterator[list[str]]:
+    """The words with the paths in `folder` made paths in a copy of it, which is there while the block runs."""
+    if worker.displaced:
+        worker.renew()
+    copy = worker.folder / "copy"
+    make_empty(copy)
+    try:
+        shutil.copytree(folder, copy, dirs_exist_ok=True)
+        inside = {word for word in words if Path(word).is_relative_to(folder)}
+        yield [str(copy / Path(word).relative_to(folder)) if word in inside else word for word in words]
+    finally:
+        shutil.rmtree(copy, ignore_errors=True)
 
 
 def _has_room() -> bool:

@@ -23,7 +23,7 @@ from driftnet.campaign.events import Begun, Ended, Examined, Failed, Found, Tick
 from driftnet.campaign.journal import Journal
 from driftnet.campaign.shard import Plan, Shard, case_folders
 from driftnet.campaign.steering import Steering
-from driftnet.campaign.summary import Summary, Tally, described
+from driftnet.campaign.summary import Summary, Tally, derived, described
 from driftnet.cli.report import progress
 from driftnet.findings import corpus, trial
 from driftnet.findings.corpus import COMMITTED
@@ -434,6 +434,27 @@ def test_what_shares_its_cause_is_no_new_finding_and_known_from_then_on(tmp_path
     known = of_run.known_issues[other.to_save().id]
     assert known.saved.path == new.path, "what it explains counts for the cause"
     assert known.saved.cause.trigger is not None
+
+
+def test_what_is_found_faster_than_it_can_be_learned_of_waits_and_is_learned_of_later(tmp_path, monkeypatch):
+    target = "tests.support.bugs:NEEDS_STRIDES"
+    plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,), minutes=1)
+    with Runner(small_models=True, hold_crashes=True) as runner:
+        pools = [
+            found(one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner) for op in ("MaxPool", "AveragePool")
+        ]
+        of_run = Shard(plan, runner, stopping=lambda: False)
+        monkeypatch.setattr(shard, "LEARNING", 0.0)
+        waiting = [of_run.keep(pool) for pool in pools]
+        assert [corpus.load(new.path).cause for new in waiting] == [None, None], "there was no time for that"
+        monkeypatch.setattr(shard, "LEARNING", 1.0)
+        learned = [event.case for event in of_run._catch_up()]
+    assert learned == [new.path.name for new in waiting]
+    (kept,) = corpus.load_all(plan.found)
+    assert kept.cause.trigger is not None
+    assert (kept.path / "ISSUE.md").exists(), "what is handed over does not tell the trigger"
+    summary, _ = derived(tmp_path, plan.found)
+    assert [finding.id for finding in summary.new] == [kept.id], "both are told as causes"
 
 
 def test_what_another_shard_has_found_meanwhile_explains_a_finding_that_was_examined_without_it(tmp_path, monkeypatch):

@@ -268,6 +268,15 @@ def test_a_cause_outside_the_corpus_is_brought_into_it(two):
     assert record.load(two / "mnn" / "mnn_relu_aaaaaaaa").note == "", "the other corpus was changed"
 
 
+def test_a_case_that_was_brought_loose_is_given_its_cause_there_too(two):
+    other, (first, *_) = two.parent / "mine", corpus.folders([two / "mnn" / "mnn_relu_aaaaaaaa"])
+    saved = corpus.load(first)
+    corpus.save(saved, other)
+    assert [one.cause for one in corpus.load_all(other)] == [None]
+    there = arrange.brought(first, other)
+    assert [(one.path, one.cause.id) for one in corpus.load_all(other)] == [(there, saved.cause.id)]
+
+
 def test_what_a_run_wrote_for_maintainers_is_not_brought_into_a_corpus(two):
     cause = two / "mnn" / "mnn_relu_aaaaaaaa"
     for folder in corpus.folders([cause]):

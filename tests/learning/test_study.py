@@ -38,7 +38,7 @@ def known(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> KnownIssu
     root = tmp_path_factory.mktemp("corpus")
     finding = found(pool(), NEEDS_STRIDES, runner)
     saved = corpus.load(corpus.save(finding.to_save(), root))
-    path = arrange.found(saved, proposal(study(saved, finding, runner)), root)
+    path = arrange.found(saved, proposal(study(saved, finding.installed, finding.where, runner)), root)
     assert corpus.folders([root]) == [path], "the loose case has gone"
     return KnownIssue(corpus.load(path))
 
@@ -50,13 +50,13 @@ def test_a_new_finding_stands_under_its_cause_and_another_one_of_that_shares_it(
     assert "without `strides`" in known.saved.cause.sentence, known.saved.cause
 
     other = found(pool("AveragePool", size=9), NEEDS_STRIDES, runner)
-    learned = study(other.to_save(), other, runner, seconds=1.0)
+    learned = study(other.to_save(), other.installed, other.where, runner, seconds=1.0)
     assert sharing(learned, other.installed, [known], runner) is known, f"{learned.trigger}, should be of one cause"
 
 
 def test_two_bugs_of_one_target_share_no_cause(runner: Runner, known: KnownIssue) -> None:
     other = found(one("ReduceMax", grid((2, 3, 4)), axes=[0, 1]), "tests.support.bugs:NEGATES_LONG_MAXIMA", runner)
-    learned = study(other.to_save(), other, runner, seconds=1.0)
+    learned = study(other.to_save(), other.installed, other.where, runner, seconds=1.0)
     assert sharing(learned, other.installed, [known], runner) is None
 
 
@@ -85,7 +85,7 @@ def test_what_is_brought_elsewhere_stays_with_its_cause(runner: Runner, tmp_path
     run, home = tmp_path / "run", tmp_path / "corpus"
     finding = found(pool(), NEEDS_STRIDES, runner)
     saved = corpus.load(corpus.save(finding.to_save(), run))
-    path = arrange.found(saved, proposal(study(saved, finding, runner, seconds=0.5)), run)
+    path = arrange.found(saved, proposal(study(saved, finding.installed, finding.where, runner, seconds=0.5)), run)
     there = corpus.load(arrange.brought(path, home))
     before = corpus.load(path).cause
     assert there.cause is not None

@@ -36,7 +36,7 @@ def whole(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     root = tmp_path_factory.mktemp("corpus")
     finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), NEEDS_STRIDES, runner)
     saved = corpus.load(corpus.save(finding.to_save(), root))
-    path = arrange.found(saved, proposal(study(saved, finding, runner, seconds=0.5)), root)
+    path = arrange.found(saved, proposal(study(saved, finding.installed, finding.where, runner, seconds=0.5)), root)
     cause = corpus.load(path).cause
     assert cause is not None
     narrow = Trigger(ONE_NODE, (Region((Atom("0.op", "is", "MaxPool"),)),))

@@ -38,7 +38,9 @@ def test_what_fails_alike_in_a_role_joins_and_what_fails_by_itself_does_not(runn
     case = some(nodes, {"x": grid((2, 3))}, {"w": np.ones((3, 2), np.float32)}, outputs=["t", "y"])
     finding = found(case, LOSES_OUTPUTS, runner)
     saved = corpus.load(corpus.save(finding.to_save(), tmp_path))
-    folder = arrange.found(saved, proposal(study(saved, finding, runner, seconds=0.5)), tmp_path).parent
+    folder = arrange.found(
+        saved, proposal(study(saved, finding.installed, finding.where, runner, seconds=0.5)), tmp_path
+    ).parent
     record.save(replace(record.load(folder), trigger=READ), folder)
     told = list(widen(tmp_path, resolve(LOSES_OUTPUTS), runner))
     trigger = record.load(folder).trigger
