@@ -422,7 +422,7 @@ def test_what_shares_its_cause_is_no_new_finding_and_known_from_then_on(tmp_path
     def pool(op, size):
         return found(one(op, grid((1, 2, size, size)), kernel_shape=[2, 2]), target, runner)
 
-    plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,))
+    plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,), cases=1)
     with Runner(small_models=True, hold_crashes=True) as runner:
         of_run = Shard(plan, runner, stopping=lambda: False)
         new = of_run.keep(pool("MaxPool", 6))

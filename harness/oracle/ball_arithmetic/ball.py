@@ -49,6 +49,13 @@ def format_of(dtype: np.dtype) -> Format:
 
 
 @cache
+def normal_of(dtype: np.dtype) -> float:
+    """The smallest number of a float dtype that has all of its digits."""
+    finfo: Any = ml_dtypes.finfo
+    return float(finfo(dtype).smallest_normal)
+
+
+@cache
 def is_float(dtype: np.dtype) -> bool:
     """Whether numbers of `dtype` round: float16 to float64, bfloat16, the float8 formats."""
     return dtype.kind == "f" or (dtype.kind == "V" and dtype not in NARROW)

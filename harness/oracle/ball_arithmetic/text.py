@@ -29,8 +29,8 @@ def regex_full_match(x: Array, *, pattern: str | bytes) -> Array:
         matches = re2.compile(_text(pattern), options).fullmatch
     except re2.error as e:
         raise Undecided(f"no pattern: {e}") from None
-    found: Array = np.frompyfunc(lambda word: matches(_text(word)) is not None, 1, 1)(x).astype(bool)
-    return found
+    found = np.frompyfunc(lambda word: matches(_text(word)) is not None, 1, 1)(x)
+    return np.asarray(found, bool)  # of a scalar it gives no array
 
 
 @knowing("StringConcat", "StringNormalizer", "StringSplit")

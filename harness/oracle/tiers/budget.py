@@ -22,6 +22,7 @@ from driftnet.model.arrays import distance
 from driftnet.model.graph import Values
 from driftnet.model.operators import WEIGHTED, Trait, having
 from driftnet.model.verdict import Kind, Tier, Verdict, Word
+from driftnet.oracle.ball_arithmetic.ball import is_float, normal_of
 from driftnet.oracle.question.answers import abstains, agrees
 from driftnet.oracle.question.poles import poles
 from driftnet.oracle.question.question import TOO_LARGE, Place, Question
@@ -105,11 +106,22 @@ def _judge(question: Question, place: Place, samples: Sequence[Values]) -> Verdi
     if any(node.op in DECISIONS for node in nodes):
         return _cannot_tell(question, place, "noise may flip a decision")
     values = {**question.graph.constants, **question.records[place[0]]}
+    if any(_is_subnormal(values[name]) for node in nodes for name in node.outputs if name in values):
+        return _cannot_tell(question, place, "of a number that is subnormal a runtime may round or keep the half")
     taken_apart = [node.op for node in nodes if node.op not in SIMPLE or formulas.taken_apart(node, values)]
     if taken_apart and question.scheme and question.scheme.activation_codes:
         return abstains(Tier.BUDGET, place, "there may be noise inside an operator", taken_apart)
     where: dict[str, Any] = {"feed": place[0], "output": place[1], "error": score, "bound": SCORE}
     return Verdict(Word.DIVERGES, Tier.BUDGET, "execute", Kind.WRONG_VALUES, note, **where)
+
+
+def _is_subnormal(x: np.ndarray) -> bool:
+    """Whether `x`, in half precision or less, has numbers that are known to a digit or two only: whether they are
+    rounded between two operators, which runtimes do or leave, is worth more than noise."""
+    if not is_float(x.dtype) or x.dtype.itemsize >= 4:
+        return False
+    size = np.abs(x.astype(np.float64))
+    return bool(((size > 0) & (size < normal_of(x.dtype))).any())
 
 
 def _score(error: np.ndarray, errors: np.ndarray, y: np.ndarray, unit: float) -> tuple[float, str]:

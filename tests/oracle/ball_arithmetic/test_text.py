@@ -64,6 +64,11 @@ def test_each_pattern_matches_what_it_matches_in_the_reference(runner):
     assert_each(PATTERNS, alike)
 
 
+def test_one_text_that_is_no_list_has_one_answer():
+    (ball,) = apply("RegexFullMatch", np.array("aa", object), pattern="a+")
+    assert (ball.midpoint.shape, bool(ball.midpoint)) == ((), True)
+
+
 @pytest.mark.parametrize("pattern", ["(", "a{1001}", "(?=a)", r"(a)\1", r"\p{Nothing}"])
 def test_what_is_no_pattern_has_no_answer(runner, pattern):
     assert runner.reference.run(matching(pattern, ["a"])).error, "the reference takes it"

@@ -201,6 +201,16 @@ def test_behind_a_cast_to_the_type_of_another_tensor_nobody_is_accused(runner):
     assert (said.word, said.abstained) == (Word.ABSTAINS, ("CastLike", "Gemm", "Identity", "Relu"))
 
 
+@pytest.mark.parametrize(("size", "word"), [(1e-3, Word.DIVERGES), (1e-6, Word.ABSTAINS)])
+def test_behind_a_number_with_few_digits_left_nobody_is_accused(runner, size, word):
+    nodes = [helper.make_node("Mul", ["x", "s"], ["h"]), helper.make_node("MatMul", ["h", "w"], ["y"])]
+    constants = {"s": np.float16(size), "w": np.full((4, 4), -0.4, np.float16)}
+    x = np.linspace(0.5, 1, 4, dtype=np.float16).reshape(1, 4)
+    model = case(nodes, {"x": x}, constants, outputs=[("y", TensorProto.FLOAT16, (1, 4))])
+    right = runner.reference.run(model).outputs[0]["y"]
+    assert asked(runner, model, {"y": right * np.float16(2)}).word is word
+
+
 def test_noise_that_drowns_the_result_leaves_nothing_to_judge(runner):
     model = network(last="Sign")
     zero = dataclasses.replace(model, feeds=({"x": model.feeds[0]["x"] * 0},), calibration=model.feeds)
