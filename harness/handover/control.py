@@ -116,7 +116,8 @@ class Search:
             case = None if (change.aspect, change.said) in self.useless else change.make()
             if case is None:
                 continue
-            trial = replace(self.trial, case=case, recipe=change.recipe or self.trial.recipe, patience=STAGE_SECONDS)
+            recipe = self.trial.recipe if change.recipe is None else change.recipe
+            trial = replace(self.trial, case=case, recipe=recipe, patience=STAGE_SECONDS)
             self.tried += 1
             if (seen := self.agreeing(trial)) is not None:
                 alone, count = alone_answers(self.saved, trial, self.verdict), count + 1

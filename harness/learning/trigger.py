@@ -268,7 +268,7 @@ def _pairs(lab: Experiments, shape: Shape, base: Facts, wanted: Sequence[Change]
     for _, _, change in sorted(order, key=lambda x: x[:2]):
         if not lab.left:
             return
-        case, recipe = change.make(), change.recipe or lab.saved.recipe
+        case, recipe = change.make(), lab.saved.recipe if change.recipe is None else change.recipe
         fails = lab.fails(case, recipe) if case is not None else None
         if case is not None and fails is not None:
             facts = lab.facts(case, recipe, shape, base)

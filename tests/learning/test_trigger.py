@@ -88,6 +88,15 @@ def test_that_weights_of_two_nodes_are_equal_is_told_from_that_they_are_one(runn
     assert "1.in.1.equals" in found.needed, "other numbers do"
 
 
+def test_the_only_option_of_a_recipe_is_tried_at_its_default(runner: Runner) -> None:
+    """Conversion to float16 says of the mean of doubles, which is a float32, that it is a float16."""
+    node, weights = helper.make_node("LayerNormalization", ["x", "w"], ["y", "mean"]), {"w": np.ones(3)}
+    case = some([node], {"x": grid((2, 3)).astype(np.float64)}, weights, outputs=["y"])
+    finding = saved(case, "onnxruntime-graph", runner, {"float16": "all"})
+    found = learn_trigger(finding, resolve("onnxruntime-graph"), runner, seconds=3.0)
+    assert "recipe.float16" in found.needed, f"the trigger is {found.trigger}"
+
+
 def test_a_finding_that_does_not_come_back_teaches_nothing(runner: Runner) -> None:
     finding = saved(pool("MaxPool"), "tests.support.bugs:NEEDS_STRIDES", runner)
     mended = replace(finding, case=pool("MaxPool", strides=[1, 1]))
