@@ -137,7 +137,7 @@ def _cast_to_float(x: Ball, to: np.dtype) -> Ball:
     if held.all():
         return Ball(x.numbers, None, to)
     result = rounded(x.numbers, x.error, to, roundings=1)
-    return Ball(result.midpoint, np.where(held, 0.0, result.error), to)
+    return Ball(np.where(held, x.numbers, result.midpoint), np.where(held, 0.0, result.error), to)
 
 
 def _cast_string(x: Ball, to: np.dtype) -> Ball:

@@ -270,6 +270,7 @@ ONNXRUNTIME_GRAPH = Target(
             for name, pattern in (
                 ("operator not defined for float16", r"Type 'tensor\(float16\)' of input parameter \(.*\) of operator"),
                 ("operator without a kernel for float16", r"Could not find an implementation for \w+\(\d+\) node"),
+                ("operator without a kernel for float16", r"MLFloat16 data type is not supported with \w+"),
             )
         ),
     ),

@@ -87,7 +87,12 @@ ONNX_PASSES = Target(
     ),
     refusals=(
         Rule("no adapter", "convert", r"No Adapter (From|To) Version|No Previous Version of", _DOCS),
-        Rule("not in that opset", "convert", r"not supported (when|in) |[Uu]nsupported |is unallowed", _DOCS),
+        Rule(
+            "not in that opset",
+            "convert",
+            r"not supported (when|in) |[Uu]nsupported |is unallowed|must have value none",
+            _DOCS,
+        ),
         # It is valid there; onnxruntime's kernels for the newest opsets come later.
         Rule(
             "no kernel in that opset",

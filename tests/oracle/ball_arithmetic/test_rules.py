@@ -165,6 +165,12 @@ def test_a_cast_to_integers_cuts_towards_zero_and_is_undecided_beyond_their_rang
     assert y.undecided.tolist() == [False, True, True]
 
 
+def test_a_cast_of_the_largest_number_gives_that_number_whatever_stands_beside_it():
+    (y,) = apply("Cast", ball([65504, 1e6, 0.1], 0, np.dtype(np.float64)), to=10)
+    assert (y.low[0], y.high[0]) == (65504, 65504)
+    assert y.undecided.tolist() == [False, True, False]
+
+
 def test_the_index_of_the_maximum_is_a_hull_of_those_it_may_be():
     (index,) = apply("ArgMax", ball([[1, 3, 2, 3.1]], 0.2), axis=1, keepdims=0)
     assert (index.low.tolist(), index.high.tolist()) == ([1], [3])
