@@ -16,7 +16,14 @@ from tests.support import models
 from tests.support.rules import assert_each
 from tests.targets.test_mnn import conv_net, name_of
 
-RELEASES = {"tract": "0.23.9", "openvino": "2026.4.1", "ncnn": "1.0.20261020", "tvm": "0.27.0.post1", "iree": "3.13.0"}
+RELEASES = {
+    "tract": "0.23.9",
+    "openvino": "2026.4.1",
+    "ncnn": "1.0.20261020",
+    "tvm": "0.27.0.post1",
+    "iree": "3.13.0",
+    "litert": "1.29.24",
+}
 RELEASE = "tract==0.23.9"
 
 SAYS = {
@@ -51,7 +58,7 @@ def test_a_scalar_stays_a_scalar(runner):
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("name", ["tract", "openvino", "tvm"])
+@pytest.mark.parametrize("name", ["tract", "openvino", "tvm", "litert"])
 def test_results_are_off_by_what_is_declared_and_not_much_less(name, runner):
     for operator, most in declared(name).approximations.items():
         x = np.linspace(*DOMAINS.get(operator, (-30, 30)), 50000, dtype=np.float32)
@@ -68,7 +75,10 @@ RIGHT = {
     "Acosh": np.arccosh,
     "Atan": np.arctan,
     "Atanh": np.arctanh,
+    "Cos": np.cos,
     "Erf": np.vectorize(math.erf),
+    "Exp": np.exp,
+    "Sin": np.sin,
     "Sinh": np.sinh,
 }
 DOMAINS = {"Acosh": (1, 30), "Atanh": (-0.999, 0.999)}

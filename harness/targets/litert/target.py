@@ -1,0 +1,251 @@
+"""LiteRT (TensorFlow Lite): what onnx2tf makes of an ONNX model, by way of TensorFlow, run by LiteRT's interpreter."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import os
+import re
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from driftnet.targets.interface import Feed, Option, Options, Rule, Scheme, StageError, Target, unquantized
+
+T = TypeVar("T")
+SAMPLES = "calibration_image_sample_data_20x128x128x3_float32.npy"
+"""What the converter tries a model of images on. It is fetched where there is no such file in the current folder."""
+
+_COLOR = re.compile(r"\x1b\[[\d;]*m")
+
+
+def preload() -> None:
+    """Import both, so that forked workers have them; TensorFlow starts no threads before it is used."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    import ai_edge_litert.interpreter  # noqa: F401
+    import onnx2tf  # noqa: F401
+
+
+def convert(model: str, folder: str, options: Options) -> str:
+    """The file for LiteRT, as `folder`/tf/model_float32.tflite or float16, with the shapes that results have beside it.
+
+    Inputs keep their shapes. Raises StageError where a shape is not known.
+    """
+    import onnx2tf
+
+    inputs, shapes = _shapes(model)
+    if not os.path.exists(SAMPLES):
+        np.save(SAMPLES, np.random.default_rng(0).random((20, 128, 128, 3), np.float32))
+    written = os.path.join(folder, "tf")
+    _said(
+        lambda: onnx2tf.convert(
+            input_onnx_file_path=model,
+            output_folder_path=written,
+            output_signaturedefs=True,
+            keep_shape_absolutely_input_names=inputs,
+            not_use_onnxsim=True,  # it is a program of another package
+            disable_group_convolution=not options["groups"],
+            enable_batchmatmul_unfold=options["unfold"],
+            enable_rnn_unroll=options["unroll"],
+            non_verbose=True,
+        )
+    )
+    name = os.path.splitext(os.path.basename(model))[0]
+    path = os.path.join(written, f"{name}_{options['weights']}.tflite")
+    if not os.path.exists(path):
+        raise StageError(f"no file {name}_{options['weights']}.tflite was written")
+    with open(path + ".json", "w", encoding="utf-8") as file:
+        json.dump(shapes, file)
+    return path
+
+
+def execute(
+    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """Run all feeds in one interpreter. A result whose channels are last, as they are in TensorFlow, is given with them
+    in the second place."""
+    with open(artifact + ".json", encoding="utf-8") as file:
+        shapes = json.load(file)
+    return _said(lambda: _executed(artifact, feeds, {name: tuple(shapes[name]) for name in outputs}, options))
+
+
+def commands(options: Options) -> str:
+    """The converter, and the package's own functions."""
+    flags = ["-osd", "-nuo", "-kat NAMES", *(flag for name, value, flag in _FLAGS if options[name] == value)]
+    resolver = f"OpResolverType.{_RESOLVERS[options['kernels']]}"
+    return "\n".join(
+        [
+            f"onnx2tf -i model.onnx -o tf {' '.join(flags)}  # NAMES of all inputs",
+            "python - <<'END'",
+            "from ai_edge_litert.interpreter import Interpreter, OpResolverType",
+            f"net = Interpreter('tf/model_{options['weights']}.tflite', num_threads={options['threads']},",
+            f"                  experimental_op_resolver_type={resolver})",
+            "run = net.get_signature_runner()  # run(x=...): {name: array}",
+            "END",
+        ]
+    )
+
+
+_FLAGS = (
+    ("groups", False, "-dgc"),
+    ("unfold", True, "-ebu"),
+    ("unroll", True, "-eru"),
+)
+_RESOLVERS = {"xnnpack": "AUTO", "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "reference": "BUILTIN_REF"}
+
+
+def _shapes(model: str) -> tuple[list[str], dict[str, list[int]]]:
+    """The inputs of an ONNX file, and the shapes of its outputs."""
+    import onnx
+
+    graph = onnx.shape_inference.infer_shapes(onnx.load(model), data_prop=True).graph
+    constants = {tensor.name for tensor in graph.initializer}
+    inputs = [value for value in graph.input if value.name not in constants]
+    for value in (*inputs, *graph.output):
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+            raise StageError(f"the shape of {value.name} has to be known")
+    shapes = {value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim] for value in graph.output}
+    return [value.name for value in inputs], shapes
+
+
+def _executed(
+    path: str, feeds: Sequence[Feed], shapes: Mapping[str, tuple[int, ...]], options: Options
+) -> list[dict[str, np.ndarray]]:
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    resolver = getattr(OpResolverType, _RESOLVERS[options["kernels"]])
+    net = Interpreter(path, num_threads=options["threads"], experimental_op_resolver_type=resolver)
+    run = net.get_signature_runner() if net.get_signature_list() else functools.partial(_by_order, net, list(shapes))
+    taken = {_bare(given["name"]) for given in net.get_input_details()}
+    answers = []
+    for feed in feeds:
+        if missing := sorted(taken - feed.keys()):
+            raise StageError(f"the model has inputs that the ONNX model has not: {', '.join(missing)}")
+        made = run(**{name: np.array(feed[name], order="C") for name in taken})
+        answers.append(
+            {name: _channels_second(name, made[name], shape) for name, shape in shapes.items() if name in made}
+        )
+    return answers
+
+
+def _bare(name: str) -> str:
+    """Of serving_default_x:0 the name that it has in the ONNX model."""
+    return name.removeprefix("serving_default_").rpartition(":")[0] or name.removeprefix("serving_default_")
+
+
+def _by_order(net: Any, names: Sequence[str], **feed: np.ndarray) -> dict[str, np.ndarray]:
+    """Run a net without a signature, as the converter writes one with a grouped convolution: its only result."""
+    if len(names) != 1:
+        raise StageError("which of several results is which cannot be told without a signature")
+    net.allocate_tensors()
+    for given in net.get_input_details():
+        net.set_tensor(given["index"], feed[_bare(given["name"])])
+    net.invoke()
+    return {names[0]: net.get_tensor(net.get_output_details()[0]["index"])}
+
+
+def _channels_second(name: str, x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A result with its channels in the second place, where only so it has the shape that it is to have."""
+    moved = np.moveaxis(x, -1, 1) if x.ndim > 2 else x
+    if moved.shape != shape or x.shape != shape:
+        return moved if moved.shape == shape else x
+    if not np.array_equal(moved, x, equal_nan=x.dtype.kind == "f"):
+        raise StageError(f"in which place the channels of {name} are cannot be told from its shape")
+    return x
+
+
+def _said(call: Callable[[], T]) -> T:
+    """What `call` returns; its error as one line, with the file of the converter that raised it. It ends the process
+    where it gives up, and has said why before."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            return call()
+    except (StageError, MemoryError):
+        raise
+    except (Exception, SystemExit) as e:
+        lines = [_COLOR.sub("", line) for line in said.getvalue().splitlines()]
+        errors = [line.strip() for line in lines if "ERROR:" in line and "The trace log" not in line]
+        message = " ".join(errors[:2]) if isinstance(e, SystemExit) else _COLOR.sub("", f"{type(e).__name__}: {e}")
+        raise StageError(f"{message.strip().partition(chr(10))[0]}; in {_place(e)}") from None
+
+
+def _place(error: BaseException) -> str:
+    """The innermost file of the converter that the error passed, as ops/Conv.py; else the innermost one."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    own = [file for file in files if f"{os.sep}onnx2tf{os.sep}ops{os.sep}" in file]
+    return os.sep.join((own or files)[-1].split(os.sep)[-2:])
+
+
+_README = "https://github.com/PINTO0309/onnx2tf/blob/main/README.md"
+_FLEX = "https://ai.google.dev/edge/litert/conversion/tensorflow/ops_select"
+
+# Of others it makes nothing that runs, in any form that was tried, or nothing that is a tensor of numbers.
+_TAKEN = """
+Abs Add And ArgMax ArgMin Atan Attention AveragePool BatchNormalization BitShift BitwiseAnd BitwiseNot BitwiseOr
+BitwiseXor Cast Ceil Celu Clip Col2Im Concat Conv ConvTranspose Cos Cosh CumProd CumSum DFT DepthToSpace
+DequantizeLinear Det Div Dropout DynamicQuantizeLinear Einsum Elu Equal Erf Exp Expand Flatten Floor GRU Gather
+GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalLpPool GlobalMaxPool Greater GreaterOrEqual GridSample
+GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN LRN LSTM
+LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpNormalization LpPool MatMul MatMulInteger Max MaxPool
+MeanVarianceNormalization Min Mish Mod Mul Neg NegativeLogLikelihoodLoss Not OneHot Or PRelu Pad Pow QLinearMatMul
+QuantizeLinear RMSNormalization RNN Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean
+ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize ReverseSequence RotaryEmbedding Round
+ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax SoftmaxCrossEntropyLoss
+Softplus Softsign Split Sqrt Squeeze Sub Tan Tanh TensorScatter ThresholdedRelu Tile TopK Transpose Trilu Unsqueeze
+Where Xor
+"""
+
+LITERT = Target(
+    name="litert",
+    distribution="onnx2tf",
+    convert=convert,
+    quantize=unquantized,
+    execute=execute,
+    commands=commands,
+    options=(
+        Option("weights", "convert", ("float32", "float16"), "what weights are kept in"),
+        Option("groups", "convert", (True, False), "whether a grouped convolution stays one operator"),
+        Option("unfold", "convert", (False, True), "whether a product of several matrices is taken apart"),
+        Option("unroll", "convert", (False, True), "whether recurrent layers are taken apart"),
+        Option(
+            "kernels", "execute", tuple(_RESOLVERS), "whose kernels run: XNNPACK's where there are any, LiteRT's own"
+        ),
+        Option("threads", "execute", (1, 2), "threads of one run"),
+    ),
+    scheme=lambda options: Scheme(halves=True) if options["weights"] == "float16" else None,
+    # Against float64, in [-30, 30]: 2.4e-7, 3e-7, 1.8e-6, 6.2e-7 and 9.9e-7 were measured of XNNPACK's kernels in
+    # LiteRT 2.1.0, of results beyond 1 as a share of them.
+    approximations={"Sin": 2.7e-7, "Cos": 3.3e-7, "Exp": 2e-6, "Gelu": 7e-7, "Mish": 1.1e-6},
+    companions=(("", "ai-edge-litert"),),
+    features={"float": {"weights": "float32"}},
+    profile={
+        "weights": ("initializer", "shared"),
+        "numbers": ("initializer",),
+        "symbolic": False,
+        "empty": False,
+        "dtypes": ("float", "int32", "int64", "bool"),
+        "ranks": (4, 3, 2, 1, 5),
+        "operators": tuple(_TAKEN.split()),
+    },
+    natives=("onnx2tf.convert", "ai_edge_litert.interpreter.Interpreter"),
+    refusals=(
+        Rule("shape that has to be known", "convert", r"the shape of .* has to be known", _README),
+        Rule("operator not supported", "convert", r"No module named 'onnx2tf\.ops\.\w+'", _README),
+        Rule(
+            "operator that LiteRT has not", "convert", r"Could not translate MLIR to FlatBuffer.*error: 'tf\.\w+", _FLEX
+        ),
+        Rule(
+            "result that hangs on no input",
+            "convert",
+            r"Output tensors of a Functional model must be the output",
+            _README,
+        ),
+        Rule("layout that cannot be told", "execute", r"in which place the channels of .* cannot be told", _README),
+        Rule("results that cannot be told apart", "execute", r"which of several results is which", _README),
+    ),
+)

@@ -1,0 +1,121 @@
+"""The target litert: what its adapter promises. LiteRT and its converter are not installed here."""
+
+import json
+
+import numpy as np
+import pytest
+from driftnet.findings.trial import Trial, look
+from driftnet.model.verdict import Word
+from driftnet.targets.environments import resolve
+from driftnet.targets.interface import StageError
+from driftnet.targets.litert.target import LITERT, _bare, _channels_second, _said, _shapes
+from driftnet.targets.recipe import effective, swept
+from onnx import TensorProto, helper, save
+
+from tests.support import models
+from tests.support.rules import assert_each
+from tests.targets.test_mnn import name_of
+from tests.targets.test_tract import RELEASES
+
+SAYS = {
+    ("convert", "the shape of x0 has to be known"): "shape that has to be known",
+    ("convert", "ModuleNotFoundError: No module named 'onnx2tf.ops.BitCast'; in <frozen importlib._bootstrap>"): (
+        "operator not supported"
+    ),
+    (
+        "convert",
+        "ConverterError: Could not translate MLIR to FlatBuffer.<string>:1:1: error: 'tf.Acos' op is neither a custom",
+    ): "operator that LiteRT has not",
+    ("execute", "in which place the channels of y0 are cannot be told from its shape"): "layout that cannot be told",
+    ("convert", "AssertionError: ERROR: Invalid auto_pad attribute: SAME_LOWER; in ops/Conv.py"): "",
+    ("convert", "KeyError: ''; in ops/GRU.py"): "",
+}
+
+
+def convolution(*, groups=1):
+    x, w = models.grid((1, 4, 5, 6)), models.grid((6, 4 // groups, 3, 2))
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], group=groups),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    return models.case(nodes, {"x": x}, {"w": w}, outputs=[("y", TensorProto.FLOAT, (1, 6, 3, 5))])
+
+
+@pytest.mark.network
+def test_every_value_of_every_option_runs_and_agrees(runner):
+    def rule(recipe):
+        verdict = look(Trial(convolution(), resolve(f"litert=={RELEASES['litert']}"), recipe, runner))
+        assert verdict.word is Word.AGREES, f"{verdict.word}: {verdict.message}"
+
+    assert_each(swept(LITERT), rule, name_of)
+
+
+@pytest.mark.network
+def test_a_net_without_a_signature_runs_too(runner):
+    verdict = look(Trial(convolution(groups=2), resolve(f"litert=={RELEASES['litert']}"), {}, runner))
+    assert verdict.word is Word.AGREES, verdict.message
+
+
+def test_what_is_refused_and_what_is_not():
+    told = {
+        (stage, said): next((rule.name for rule in LITERT.refusals if rule.stage == stage and rule.matches(said)), "")
+        for stage, said in SAYS
+    }
+    assert told == SAYS
+
+
+def test_channels_come_back_to_the_second_place_where_the_shape_tells():
+    x = np.arange(24.0).reshape(1, 2, 3, 4)
+    last = np.moveaxis(x, 1, -1)
+    np.testing.assert_array_equal(_channels_second("y", last, (1, 2, 3, 4)), x)
+    np.testing.assert_array_equal(_channels_second("y", x, (1, 2, 3, 4)), x)
+    assert _channels_second("y", last, (5,)).shape == last.shape, "a wrong shape stays what it is"
+    assert _channels_second("y", np.ones((1, 2, 2, 2)), (1, 2, 2, 2)).shape == (1, 2, 2, 2), "no matter where"
+    with pytest.raises(StageError, match="cannot be told"):
+        _channels_second("y", np.arange(8.0).reshape(1, 2, 2, 2), (1, 2, 2, 2))
+
+
+def test_shapes_are_read_from_the_model_and_have_to_be_known(tmp_path):
+    path = str(tmp_path / "model.onnx")
+    save(convolution().proto, path)
+    assert _shapes(path) == (["x"], {"y": [1, 6, 3, 5]})
+    assert json.loads(json.dumps(_shapes(path)[1])) == {"y": [1, 6, 3, 5]}
+    symbolic = models.case(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        {"x": models.grid((2, 3))},
+        shapes={"x": ("n", 3)},
+        outputs=[("y", TensorProto.FLOAT, ("n", 3))],
+    )
+    save(symbolic.proto, path)
+    with pytest.raises(StageError, match="the shape of x has to be known"):
+        _shapes(path)
+
+
+def test_inputs_have_their_names_with_a_signature_and_without_one():
+    assert [_bare(name) for name in ("serving_default_x.1:0", "x0", "serving_default_a_b:0")] == ["x.1", "x0", "a_b"]
+
+
+def test_an_error_and_an_end_of_the_process_are_told_in_one_line():
+    def gives_up():
+        print("\x1b[31mERROR:\x1b[0m The trace log is below.")
+        print("\x1b[31mERROR:\x1b[0m no such form")
+        raise SystemExit(1)
+
+    def fails():
+        raise ValueError("axes\nlines")
+
+    with pytest.raises(StageError, match=r"^ERROR: no such form; in targets/test_litert\.py$"):
+        _said(gives_up)
+    with pytest.raises(StageError, match=r"^ValueError: axes; in targets/test_litert\.py$"):
+        _said(fails)
+
+
+def test_commands_say_what_the_options_ask_for():
+    def rule(recipe):
+        said = LITERT.commands(effective(LITERT, recipe))
+        for name, value in recipe.items():
+            wanted = {"groups": "-dgc", "unfold": "-ebu", "unroll": "-eru", "threads": "num_threads=2"}
+            kernels = {"builtin": "BUILTIN_WITHOUT", "reference": "BUILTIN_REF"}
+            assert wanted.get(name, kernels.get(value, str(value))) in said, f"{value} is not in\n{said}"
+
+    assert_each(swept(LITERT), rule, name_of)
