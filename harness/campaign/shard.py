@@ -42,7 +42,7 @@ from driftnet.handover import handover
 from driftnet.learning.experiment import Sample
 from driftnet.learning.study import proposal, sharing, study
 from driftnet.model.inspect import Case
-from driftnet.model.verdict import Verdict, Word
+from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.on_grid.construct import construct
 from driftnet.run import health
 from driftnet.run.runner import Runner
@@ -276,7 +276,9 @@ class Shard:
             result = self._examined(trial, care, met)
             self.examined += 1
             blamed = result.verdict.failed and not result.known
-            if blamed or result.verdict.word is Word.ABSTAINS:
+            # By another tier nobody was kept from looking: what it saw may be anything.
+            unjudged = result.verdict.word is Word.ABSTAINS and result.verdict.tier == Tier.STRUCTURE
+            if blamed or unjudged:
                 self.runner.check_health()  # the machine may be at fault: nobody is blamed then
             elif self.examined % CANARIES == 0:
                 self.runner.check_health(fresh=False)

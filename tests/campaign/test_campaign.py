@@ -394,6 +394,10 @@ def test_the_machine_is_looked_at_now_and_then_and_where_somebody_abstains(tmp_p
         monkeypatch.setattr(shard, "examine", lambda *args, **options: Examination(Verdict(Word.ABSTAINS)))
         list(one.run(3, 1))
         assert len(looks) == 5
+        vague = Verdict(Word.ABSTAINS, Tier.RUNNING_ERROR)  # numbers were seen and weighed
+        monkeypatch.setattr(shard, "examine", lambda *args, **options: Examination(vague))
+        list(one.run(4, 1))
+        assert len(looks) == 5
 
 
 def test_what_was_not_explained_is_no_finding_and_is_examined_again_by_resume(tmp_path):
