@@ -46,14 +46,14 @@ def remedied(target: Target, recipe: Recipe, remedy: Recipe) -> dict[str, Any]:
 
 def draw(target: Target, rng: random.Random) -> dict[str, Any]:
     """A random recipe, canonical. Of some options another value than the default is drawn as often as that, DRAWN at
-    most on average; one which opens others (a quantization method, say) is drawn evenly.
+    most on average, of one of less `share` less often; one which opens others (a quantization method, say) evenly.
     What the release is too old for is not drawn."""
     opens = {name for option in target.options for name in option.when}
     share = min(0.5, DRAWN / max(1, len(target.options) - len(opens)))
     chosen: dict[str, Any] = {}
     for option in target.options:
         if _applies(option, chosen):
-            even = option.name in opens or rng.random() < share
+            even = option.name in opens or rng.random() < share * option.share
             values = [value for value in option.values if value not in target.undrawn.get(option.name, ())]
             chosen[option.name] = rng.choice(values) if even else values[0]
     return canonical(target, chosen)

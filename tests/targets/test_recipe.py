@@ -35,6 +35,13 @@ def test_the_same_seed_draws_the_same_recipe():
     assert recipe.draw(TARGET, random.Random("1/2/toy")) == recipe.draw(TARGET, random.Random("1/2/toy"))
 
 
+def test_an_option_of_less_share_is_drawn_less_often():
+    options = (Option("slow", "convert", (False, True), "", share=1 / 4), Option("fast", "convert", (False, True), ""))
+    drawn = [recipe.draw(replace(TARGET, options=options), random.Random(seed)) for seed in range(2000)]
+    slow, fast = (sum(name in r for r in drawn) for name in ("slow", "fast"))
+    assert 1 / 5 < slow / fast < 1 / 3
+
+
 def test_simpler_recipes_lose_one_option_and_what_it_opened():
     found = list(recipe.simpler(TARGET, {"level": 0, "quantize": "kl", "bits": 4}))
     assert found[0] == {}
