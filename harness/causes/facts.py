@@ -647,7 +647,7 @@ def _shape(host: Host, name: str) -> tuple[int | None, ...] | None:
 
 
 _OF_RESULTS = ("negative", "positive", "finite", "nan", "zeros", "magnitude")
-_NUMBERS = (*_OF_RESULTS, "zero", "whole", "halves", "raised", "same", "distinct", "smallest")
+_NUMBERS = (*_OF_RESULTS, "zero", "minus", "whole", "halves", "raised", "same", "distinct", "smallest")
 _PARTS = ("", ".type", ".likeness", ".numbers")
 _PART_OF = {
     **dict.fromkeys(("dtype", "rank", "elements", "dim", "symbolic"), ".type"),
@@ -671,6 +671,7 @@ def _numbers(x: np.ndarray) -> Iterable[tuple[str, Value]]:
     yield "negative", bool((v < 0).any())
     yield "positive", bool((v > 0).any())
     yield "zero", bool((v == 0).any())
+    yield "minus", bool((np.signbit(v) & (v == 0)).any())
     yield "zeros", not sizes.any() and sizes.size == v.size
     yield "whole", bool((sizes == np.rint(sizes)).all())
     fractions, wholes = np.modf(sizes)

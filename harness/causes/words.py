@@ -154,6 +154,7 @@ _TRUE: Sequence[tuple[str, str, str]] = (
     (r"in\.(\d+)\.initializer", "{o} an initializer", "{o} a Constant node"),
     (r"in\.(\d+)\.negative", "{o} with negative numbers", "{o} without negative numbers"),
     (r"in\.(\d+)\.zero", "{o} with a zero", "{o} without a zero"),
+    (r"in\.(\d+)\.minus", "{o} with -0", "{o} without -0"),
     (r"in\.(\d+)\.zeros", "{o} all zeros", "{o} not all zeros"),
     (r"in\.(\d+)\.whole", "{o} of whole numbers", "{o} with fractions"),
     (r"in\.(\d+)\.halves", "{o} with halves above even numbers", "{o} without halves above even numbers"),

@@ -33,7 +33,7 @@ COSTS: Sequence[tuple[str, float]] = (
     (r"\.trait\.", 0.2),
     (r"\.attr\.", 0.2),
     (r"\.like\.(0|out)$|\.symbolic$|inputs$|outputs$|\.final$", 0.25),
-    (r"\.in\.\d\.(negative|positive|zeros?|finite|nan|whole|halves|raised|tied)$", 0.3),
+    (r"\.in\.\d\.(negative|positive|zeros?|minus|finite|nan|whole|halves|raised|tied)$", 0.3),
     (r"\.initializer$|\.by$|\.maker$|\.reader$|\.readers$", 0.35),
     (r"^opset$", 0.35),
     (r"\.dim\.", 0.8),

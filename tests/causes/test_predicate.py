@@ -74,6 +74,8 @@ def test_depthwise_uneven_pads_and_halves_are_told() -> None:
     assert "0.say.depthwise" not in uneven
     halves = [facts(one("Round", np.float32([number])))["0.in.0.halves"] for number in (-2.5, 1.5, 2.25, 2)]
     assert halves == [True, False, False, False]
+    minus = [facts(one("Round", np.float32([number])))["0.in.0.minus"] for number in (-0.0, 0.0, -1.0)]
+    assert minus == [True, False, False]
     said = Trigger(Shape(), (Region((Atom("0.say.pads.even", "is", False), Atom("0.broadcast.alike", "is", False))),))
     assert "with other pads on one side than on the other, its operands of different shapes" in sentence(said)
 
