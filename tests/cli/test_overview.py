@@ -121,6 +121,8 @@ def test_what_a_run_met_that_is_known_stands_behind_what_is_new(tmp_path):
     assert [(row["id"], row["status"]) for row in result["cases"]] == [(other.name, "new"), (GEMM.name, "open")]
     assert [tr["data-status"] for tr in page.all("tr") if "data-status" in tr] == ["new", "open"]
     assert "2 causes, 1 new" in page.text
+    told = [Page(tmp_path / "html" / overview.page_of(row)).text for row in result["cases"]]
+    assert ["When it fails was not learned" in text for text in told] == [True, False], "only one has a cause"
 
 
 def test_a_run_is_compared_with_the_one_before_it(tmp_path):
