@@ -147,7 +147,8 @@ def check_status(result: Mapping[str, Any]) -> int:
 def _runner(case: Case, timeout: float, memory_gib: float) -> Runner:
     """Workers that may use what is said, or more where `case` is a large model."""
     gib = external_data.outside(case.proto) / 2**30
-    return Runner(timeout=max(timeout, SECONDS_A_GIB * gib), memory_gib=max(memory_gib, HELD * gib))
+    held = max(memory_gib, HELD * gib)
+    return Runner(timeout=max(timeout, SECONDS_A_GIB * gib), memory_gib=held, hold_crashes=True)  # or none is known
 
 
 def _check_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:

@@ -223,10 +223,10 @@ def test_images_keep_the_range_of_calibration(tmp_path):
     assert (tmp_path / "0000.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("op", ["HardSigmoid", "Celu"])
+@pytest.mark.parametrize("op", ["HardSigmoid", "Celu", "ThresholdedRelu"])
 def test_numbers_of_attributes_are_constants_in_half_precision_too(runner, op):
     x = np.array([0.3, 1, -2.7, 5.3], np.float32)
-    given = {"HardSigmoid": {}, "Celu": {"alpha": 0.3}}[op]
+    given = {} if op == "HardSigmoid" else {"alpha": 0.3}
     found = look(Trial(one(op, x, **given), resolve("mnn"), {"fp16": True}, runner))
     assert found.word is Word.AGREES, found.message
 

@@ -14,7 +14,7 @@
 
     approximation       results of operators that the target names are off by what it says of them, in float32: of
                         elements beyond 1 by so much of them, and of narrower types by as many of their roundings;
-                        a recurrent layer's activations too
+                        a recurrent layer's activations too, and thresholds, at which results jump
 
 Each has to be declared by the target, by this name. What is right of the model rewritten so is no failure.
 """
@@ -43,6 +43,8 @@ from driftnet.oracle.tolerances.table import MOVED_DEQUANTIZATION
 BIAS, ROWS, NARROW, MOVED = "bias-quantization", "int8-matmul", "int64-in-int32", "moved-dequantization"
 RECIPROCAL = "reciprocal-range"
 APPROXIMATED = "approximation"
+THRESHOLDS = {"Shrink": ("lambd", 0.5), "ThresholdedRelu": ("alpha", 1.0)}
+"""operator -> its attribute at which results jump, and what that is where it is not stated"""
 SMALLEST_BLOCK = 16
 INEXACT = "driftnet.Inexact"
 """A tensor up to `error`; without that attribute, up to half a step of eight bits for each row."""
@@ -103,6 +105,11 @@ def documented(
             if node.input(2) in known:
                 inputs[2] = f"{node.outputs[0]}/bias"
                 constants[inputs[2]] = _rounded(known[node.inputs[2]], np.ravel(scales[0] * scales[1]))
+        elif node.op in THRESHOLDS and (apart := (approximations or {}).get(node.op)):
+            names.add(APPROXIMATED)
+            inputs[0], (key, usual) = f"{node.outputs[0]}/operand", THRESHOLDS[node.op]
+            error = apart * abs(float(node.attributes.get(key, usual)))
+            nodes.append(Node(INEXACT, node.inputs[:1], (inputs[0],), {"error": error}))
         elif RECIPROCAL in exceptions and node.op == "DynamicQuantizeLinear":  # the one that makes a zero point itself
             names.add(RECIPROCAL)
             inputs[0] = f"{node.outputs[0]}/range"

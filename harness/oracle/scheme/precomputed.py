@@ -20,7 +20,7 @@ from driftnet.oracle.tolerances.table import FOLDING_ERROR, HALF_ROUNDING, HALF_
 from onnx import GraphProto, numpy_helper
 
 # Of thirty with such attributes MNN's converter does so with these.
-HALVED = ("Celu", "Gemm", "HardSigmoid")
+HALVED = ("Celu", "Gemm", "HardSigmoid", "Shrink", "ThresholdedRelu")
 """Operators whose numbers in attributes a converter makes constants of."""
 
 
