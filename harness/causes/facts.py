@@ -8,7 +8,7 @@ A place is a few nodes of one graph, in the roles 0, 1, ... that a trigger gives
     0.in.0.negative               True                           0.out.0.final             True
     0.any.integer                 False
     1.in.0.made                   "0.out.0"                      0.in.2.shared             "1.in.2"
-    1.in.1.equals                 "0.in.1"
+    1.in.1.equals                 "0.in.1"                       0.out.0.extended._scale   True
     0.in.1.raised                 False                          0.twin                     True
     recipe.quantize               "offline"                      opset                     13
     named                         True
@@ -105,6 +105,16 @@ class Host:
             except InferenceError:
                 pass
         return {v.name: v.type for v in values}
+
+    @cached_property
+    def extended(self) -> Mapping[str, list[str]]:
+        """Tensor -> what others add to its name: "_scale" of x where there is an x_scale. Systems make names so, too."""
+        names = {*self.makers, *self.graph.inputs, *self.graph.constants}
+        found: dict[str, list[str]] = {}
+        for name in names:
+            for at in (i for i, letter in enumerate(name) if letter == "_" and name[:i] in names):
+                found.setdefault(name[:at], []).append(name[at:])
+        return found
 
     @cached_property
     def stated(self) -> Mapping[str, str]:
@@ -571,6 +581,7 @@ def _of_operand(host: Host, node: Node, k: int, part: str = "") -> Iterable[tupl
             yield f"{key}.initializer", name in host.graph.initializers
             if by := host.stated.get(name):
                 yield f"{key}.by", by
+        yield from ((f"{key}.extended.{rest}", True) for rest in host.extended.get(name, ()))
 
 
 def _of_result(host: Host, node: Node, k: int, part: str = "") -> Iterable[tuple[str, Value]]:
@@ -594,6 +605,7 @@ def _of_result(host: Host, node: Node, k: int, part: str = "") -> Iterable[tuple
         yield f"{key}.given", True
         yield f"{key}.final", name in host.graph.outputs
         yield f"{key}.readers", len(readers)
+        yield from ((f"{key}.extended.{rest}", True) for rest in host.extended.get(name, ()))
         yield f"{key}.reader", host.graph.nodes[readers[0]].op if readers else ""
 
 

@@ -136,7 +136,7 @@ def is_alike(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:
     if cause.place.sort == HEAP:  # a damaged heap crashes anywhere
         return failed.where.sort in (HEAP, "crash", "")
     alike = (cause.place.sort, cause.place.keys[:1]) == (failed.where.sort, failed.where.keys[:1])
-    return alike or is_same_place(cause, failed)
+    return alike or not cause.place.sort or is_same_place(cause, failed)
 
 
 def is_of_one_damage(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:

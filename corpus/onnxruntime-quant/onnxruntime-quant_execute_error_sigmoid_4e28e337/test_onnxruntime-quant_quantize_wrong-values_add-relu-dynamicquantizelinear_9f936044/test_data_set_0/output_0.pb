@@ -1,0 +1,1 @@
+B,/alpha_head/alpha_head.1/Relu_output_0_scaleJ€€;
