@@ -108,7 +108,7 @@ class Host:
 
     @cached_property
     def extended(self) -> Mapping[str, list[str]]:
-        """Tensor -> what others add to its name: "_scale" of x where there is an x_scale. Systems make names so, too."""
+        """Tensor -> what others add to its name: "_scale" of x where there is an x_scale. Systems name so, too."""
         names = {*self.makers, *self.graph.inputs, *self.graph.constants}
         found: dict[str, list[str]] = {}
         for name in names:

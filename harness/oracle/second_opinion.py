@@ -43,7 +43,7 @@ def blame(question: Question, place: Place) -> Blame:
 
 def _in_ball(question: Question, place: Place, answer: np.ndarray) -> bool | None:
     """Whether `answer` lies in the ball; None where there is no ball that could tell."""
-    evaluation = evaluate(question.graph, question.case.feeds[place[0]])
+    evaluation = evaluate(question.graph, question.case.feeds[place[0]], keep=[place[1]])
     ball = evaluation.balls.get(place[1])
     if ball is None or ball.shape != answer.shape or is_ill(ball):
         return None

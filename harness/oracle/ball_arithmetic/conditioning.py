@@ -1,9 +1,11 @@
 """Conditioning: balls that are too wide to vouch for an answer inside them."""
 
+from collections.abc import Collection, Mapping
+from typing import Any
+
 import numpy as np
 from driftnet.model.graph import Graph
 from driftnet.oracle.ball_arithmetic.ball import Ball, format_of, is_float
-from driftnet.oracle.ball_arithmetic.evaluate import Evaluation
 from driftnet.oracle.tolerances.table import CANCELLED, ILL, ILL_ROUNDINGS, ILL_SHARE, NEGLIGIBLE
 
 
@@ -26,19 +28,19 @@ def _largest(ball: Ball) -> float:
     return float(np.max(np.abs(ball.midpoint), initial=0.0, where=np.isfinite(ball.midpoint)))
 
 
-def is_ill_at(graph: Graph, evaluation: Evaluation, name: str) -> bool:
+def is_ill_at(graph: Graph, balls: Mapping[str, Any], name: str) -> bool:
     """Whether the ball of tensor `name` is, given the operands that it was made of."""
-    operands = graph.producers[name].inputs if name in graph.producers else ()
-    balls = [evaluation.balls.get(operand) for operand in operands]
-    terms = [_largest(ball) for ball in balls if isinstance(ball, Ball) and is_float(ball.dtype)]
-    return is_ill(evaluation.balls[name], max(terms, default=0.0))
+    operands = [balls.get(operand) for operand in (graph.producers[name].inputs if name in graph.producers else ())]
+    terms = [_largest(ball) for ball in operands if isinstance(ball, Ball) and is_float(ball.dtype)]
+    return is_ill(balls[name], max(terms, default=0.0))
 
 
-def culprit(graph: Graph, evaluation: Evaluation, name: str) -> str:
-    """The first operator before tensor `name` whose result is ill, or undecided somewhere."""
+def culprit(graph: Graph, balls: Mapping[str, Any], ill: Collection[str], name: str) -> str:
+    """The first operator before tensor `name` whose result is `ill`, or undecided somewhere."""
     for node in graph.ancestors(name):
         for output in node.outputs:
-            ball = evaluation.balls.get(output)
-            if isinstance(ball, Ball) and (ball.undecided.any() or is_ill_at(graph, evaluation, output)):
+            ball = balls.get(output)
+            vague = isinstance(ball, Ball) and (ball.undecided.any() or is_ill_at(graph, balls, output))
+            if vague or output in ill:
                 return node.op
     return graph.producers[name].op

@@ -15,7 +15,7 @@ added to it. For larger windows it loses up to 1e-3 of that sum, which is left t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import permutations
@@ -29,6 +29,10 @@ from driftnet.oracle.tolerances.table import FOLDED_ROUNDINGS, WINOGRAD_ROUNDING
 
 MOST_PRODUCTS = 2**34
 """Of one sum of products: 2 s on a core, thrice for midpoint, radius and size, and nobody can interrupt it."""
+
+
+MOST_COLUMNS = 2**22
+"""Elements of the windows of a convolution that are written down at once: 32 MiB each for midpoint and radius."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +92,7 @@ class Sum:
 
 def products(multiply: Callable[[Array, Array], Array], x: Ball, w: Ball, terms: int) -> Sum:
     """sum x w as `multiply` does it, each result with `terms` terms. Undecided where that would take seconds."""
-    if x.midpoint.size * w.midpoint.size > MOST_PRODUCTS * max(terms, 1):
-        raise Undecided(f"it adds up more than {MOST_PRODUCTS:.0e} products")
+    _not_too_many(x.midpoint.size, w.midpoint.size, terms)
     midpoint, size = multiply(x.numbers, w.numbers), np.abs(w.numbers)
     radius: Array | float = 0.0
     if x.radius is not None:
@@ -97,6 +100,11 @@ def products(multiply: Callable[[Array, Array], Array], x: Ball, w: Ball, terms:
     if w.radius is not None:
         radius = radius + multiply(np.abs(x.numbers) + x.error, w.radius)
     return Sum(midpoint, radius, multiply(np.abs(x.numbers), size), terms)
+
+
+def _not_too_many(size: int, other: int, terms: int) -> None:
+    if size * other > MOST_PRODUCTS * max(terms, 1):
+        raise Undecided(f"it adds up more than {MOST_PRODUCTS:.0e} products")
 
 
 @rule("MatMul")
@@ -177,12 +185,31 @@ def _transformed(node: Node, x: Ball, w: Ball) -> Array | float:
 
 
 def convolution(node: Node, x: Ball, w: Ball, bias: Ball | None) -> Sum:
-    """What Conv computes."""
+    """What Conv computes, in slabs along its first spatial dim where its columns are many."""
     group, spatial = attribute(node, "group", 1), w.midpoint.ndim - 2
     where = sliding(node, x.shape[2:], w.shape[2:])
-    terms = math.prod(w.shape[1:])
-    columns = moved(x, lambda values: _columns(windows(values, where), group, terms, spatial))
-    return weighted_columns(columns, w, bias, where.count)
+    terms, channels = math.prod(w.shape[1:]), x.shape[0] * group
+    columns = channels * terms * math.prod(where.count)
+    _not_too_many(columns, w.midpoint.size, terms)
+    thick = max(1, where.count[0] * MOST_COLUMNS // max(1, columns))
+    slabs: list[Sum] = []
+    for start in range(0, where.count[0], thick) or [0]:
+        rows = slice(start, start + thick)
+
+        def of_slab(values: Array, rows: slice = rows) -> Array:
+            return _columns(windows(values, where)[:, :, rows], group, terms, spatial)
+
+        count = (len(range(*rows.indices(where.count[0]))), *where.count[1:])
+        slabs.append(weighted_columns(moved(x, of_slab), w, bias, count))
+    return slabs[0] if len(slabs) == 1 else _side_by_side(slabs, axis=2)
+
+
+def _side_by_side(sums: Sequence[Sum], axis: int) -> Sum:
+    """Sums of as many terms as one."""
+    exact = all(isinstance(each.radius, float) for each in sums)
+    radius = 0.0 if exact else np.concatenate([np.broadcast_to(s.radius, s.midpoint.shape) for s in sums], axis)
+    midpoint, size = (np.concatenate([getattr(s, part) for s in sums], axis) for part in ("midpoint", "size"))
+    return Sum(midpoint, radius, size, sums[0].terms)
 
 
 def weighted_columns(columns: Ball, w: Ball, bias: Ball | None, count: tuple[int, ...]) -> Sum:

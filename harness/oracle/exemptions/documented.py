@@ -43,6 +43,7 @@ from driftnet.oracle.tolerances.table import MOVED_DEQUANTIZATION
 BIAS, ROWS, NARROW, MOVED = "bias-quantization", "int8-matmul", "int64-in-int32", "moved-dequantization"
 RECIPROCAL = "reciprocal-range"
 APPROXIMATED = "approximation"
+# No trait tells an attribute at which results jump.
 THRESHOLDS = {"Shrink": ("lambd", 0.5), "ThresholdedRelu": ("alpha", 1.0)}
 """operator -> its attribute at which results jump, and what that is where it is not stated"""
 SMALLEST_BLOCK = 16
@@ -65,7 +66,7 @@ def excuse(question: Question, graph: Graph, place: Place, tier: Tier) -> Verdic
     if NARROW in question.exceptions and any(map(_is_wide, question.records[feed].values())):
         rewritten, names = narrowed(rewritten), names | {NARROW}
     feeds, halves = question.case.feeds[feed], question.in_halves
-    ball = evaluate(rewritten, feeds, halves=halves).balls.get(name) if names else None
+    ball = evaluate(rewritten, feeds, halves=halves, keep=[name]).balls.get(name) if names else None
     got = question.observed[feed][name]
     if not isinstance(ball, Ball) or ball.shape != got.shape or outside(ball, got).any():
         return None

@@ -37,10 +37,10 @@ def agrees_inside(tier: Tier, place: Place, got: np.ndarray, ball: Ball) -> Verd
 
 
 def evaluated(question: Question, graph: Graph, feed: int) -> Evaluation:
-    """What `graph` makes of a feed. Its balls are to be let go before the next is asked for."""
+    """What `graph` makes of a feed: its outputs. Its balls are to be let go before the next is asked for."""
     feeds, halves = question.case.feeds[feed], question.in_halves
     observed = {} if halves else question.observed[feed]  # a state is shown in fewer digits than it is kept in
-    return evaluate(graph, feeds, observed=observed, inexact=question.inexact, halves=halves)
+    return evaluate(graph, feeds, observed=observed, inexact=question.inexact, halves=halves, keep=graph.outputs)
 
 
 def diverges(

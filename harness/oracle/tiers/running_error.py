@@ -48,11 +48,13 @@ def _judge(question: Question, place: Place, evaluation: Evaluation) -> Verdict:
         return diverges(Tier.RUNNING_ERROR, question, place, wrong, ball.error, midpoint=ball.midpoint)
     if random:
         return agrees(Tier.RUNNING_ERROR, place, rule=RANDOM)
-    vague = "rounding moves it too far" if is_ill_at(question.graph, evaluation, name) else ""
+    vague = "rounding moves it too far" if is_ill_at(question.graph, evaluation.balls, name) else ""
     if (ball.undecided & (distance(*question.pair(place)) > 0)).any():
         vague = vague or "some of it may be anything"
     if vague:
-        return abstains(Tier.RUNNING_ERROR, place, vague, [culprit(question.graph, evaluation, name)])
+        return abstains(
+            Tier.RUNNING_ERROR, place, vague, [culprit(question.graph, evaluation.balls, evaluation.ill, name)]
+        )
     return agrees_inside(Tier.RUNNING_ERROR, place, got, ball)
 
 

@@ -2,8 +2,15 @@
 
 import numpy as np
 import pytest
+from driftnet.model import graph
+from driftnet.oracle.ball_arithmetic import evaluate as evaluation
+from driftnet.oracle.ball_arithmetic import linear
 from driftnet.oracle.ball_arithmetic.ball import Undecided
+from driftnet.oracle.ball_arithmetic.conditioning import culprit
+from driftnet.oracle.ball_arithmetic.evaluate import evaluate
+from onnx import helper
 
+from tests.support import models
 from tests.support.balls import apply, around, assert_all_answered, assert_holds, assert_outside, holds, noise
 
 OPERATORS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "Det", "Col2Im")
@@ -32,6 +39,37 @@ def test_the_ball_is_no_wider_than_its_theory():
     x, w = noise((4, 60)), noise((60, 5), 1)
     (ball,) = apply("MatMul", x, w)
     assert (ball.radius / (70 * 2.0**-24 * (np.abs(x) @ np.abs(w)) + 1e-30)).max() <= 1
+
+
+@pytest.mark.parametrize("radius", [0.0, 0.01])
+def test_a_convolution_in_slabs_is_that_of_the_whole(monkeypatch, radius):
+    x, w, b = around(noise((2, 4, 9, 7)), radius), noise((6, 2, 3, 3), 1), noise((6,), 2)
+    given = {"group": 2, "pads": [1, 1, 1, 1], "strides": [2, 1]}
+    (whole,) = apply("Conv", x, w, b, **given)
+    monkeypatch.setattr(linear, "MOST_COLUMNS", 600)
+    (slabs,) = apply("Conv", x, w, b, **given)
+    off = np.abs(slabs.midpoint - whole.midpoint).max()
+    assert off < 1e-12, f"the midpoint is {off} off"
+    off = np.abs(slabs.radius - whole.radius).max()
+    assert off < 1e-12, f"the radius is {off} off"
+
+
+def test_balls_that_nobody_asks_for_any_more_are_let_go_and_what_is_said_of_them_is_kept(monkeypatch):
+    nodes = [
+        helper.make_node("Add", ["x", "w"], ["a"]),
+        helper.make_node("Sub", ["a", "x"], ["b"]),
+        helper.make_node("Relu", ["b"], ["c"]),
+        helper.make_node("Neg", ["c"], ["d"]),
+        helper.make_node("Abs", ["d"], ["e"]),
+    ]
+    x = noise((2, 50))
+    made = graph.read(models.case(nodes, {"x": x}, {"w": noise((2, 50), 1)}, outputs=[("e", 1, x.shape)]).proto)
+    whole = evaluate(made, {"x": x}, inexact={"w": 10.0})
+    monkeypatch.setattr(evaluation, "FEW_HELD", 0)
+    kept = evaluate(made, {"x": x}, inexact={"w": 10.0}, keep=made.outputs)
+    assert not {"a", "b", "c"} & kept.balls.keys(), "d is an operand of what is asked for"
+    assert_holds(whole.balls["e"], kept.balls["e"].midpoint.astype(np.float32))
+    assert culprit(made, kept.balls, kept.ill, "e") == culprit(made, whole.balls, whole.ill, "e") == "Add"
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
