@@ -500,7 +500,7 @@ def _weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found
     outputs = checked.outputs
     if not outputs or not found.faults:
         return
-    trial, reference = inquiry.trial, References(recorded.feeds, inquiry.trial.runner.reference.record)
+    trial, reference = inquiry.trial, References(recorded.feeds, inquiry.trial.runner.reference.outputs)
     names = [value.name for fault in found.faults for value in fault.case.proto.graph.output]
     with contextlib.suppress(ExhaustedError):
         inside = inquiry.inside or look_inside(trial, recorded, names)
@@ -565,7 +565,7 @@ def _weigh_excuses(inquiry: Inquiry, recorded: Recording, checked: Checked, foun
     if checked.verdict.failed or _serious(found) or not any(row.relative_l2 >= LOST for row in checked.end_to_end):
         return
     trial, recorder = inquiry.trial, inquiry.trial.runner.reference
-    reference = References(recorded.feeds, recorder.record)
+    reference = References(recorded.feeds, recorder.outputs)
     parts = [(tuple(j.nodes), j.verdict.rule) for j in found.judged if _vouches(j.verdict) and j.verdict.rule]
     if trial.quantizes and checked.observation:
         cut = cut_tensors(

@@ -70,10 +70,10 @@ class Impact:
 
 @dataclass(frozen=True, eq=False)
 class References:
-    """Every tensor of the model under each feed, and who records those of another; it may raise ReferenceError."""
+    """Every tensor of the model under each feed, and who runs another for its outputs; it may raise ReferenceError."""
 
     recorded: Sequence[Tensors]
-    record: Callable[[Case], Sequence[Tensors]]
+    run: Callable[[Case], Sequence[Tensors]]
 
 
 def losses(observed: Sequence[Tensors], expected: Sequence[Tensors], leave_out: Sequence[str] = ()) -> list[Loss]:
@@ -156,7 +156,7 @@ def _carried(case: Case, fault: Fault, made: Sequence[Tensors], reference: Refer
     if not left:
         return runs
     try:
-        after = reference.record(submodel(replace(case, calibration=()), kept, Recording(runs, ()), left))
+        after = reference.run(submodel(replace(case, calibration=()), kept, Recording(runs, ()), left))
     except (UnrecordedError, ReferenceError, ValueError):
         return None
     return [{**run, **found} for run, found in zip(runs, after)]

@@ -81,6 +81,10 @@ class Reference:
         limit = ((_beside(case) or ("",))[0], most) if most and len(case.feeds) > 1 else _beside(case)
         return tuple(self._value("record", case, *limit))
 
+    def outputs(self, case: Case) -> tuple[Outputs, ...]:
+        """The outputs alone of a part of a model, one mapping a feed. Raises ReferenceError when it does not run."""
+        return tuple(self._value("outputs", case, *_beside(case)))
+
     def computed(self, case: Case) -> Outputs:
         """Every tensor of the main graph under the first feed; none where the case does not run."""
         try:

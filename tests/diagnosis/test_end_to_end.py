@@ -69,7 +69,7 @@ def test_the_share_of_a_fault_is_what_it_carries_to_the_outputs(runner, node, te
     (run,) = recorded.feeds
     outputs = [{"y": 1000 * (run["p"] * 1.1) + 0.5 * (run["q"] * 1.1)}]
     found = impact(
-        case, fault, [{tensor: run[tensor] * np.float32(1.1)}], outputs, References([run], runner.reference.record)
+        case, fault, [{tensor: run[tensor] * np.float32(1.1)}], outputs, References([run], runner.reference.outputs)
     )
     assert found.share == pytest.approx(share, abs=1e-3)
 
@@ -80,7 +80,7 @@ def test_a_fault_that_is_there_for_being_cut_out_explains_nothing(runner):
     (run,) = recorded.feeds
     fault = Fault((0,), submodel(case, [0], recorded), WRONG)
     slightly_off = [{"y": run["y"] * np.float32(1 + 1e-6)}]
-    found = impact(case, fault, [{"p": -run["p"]}], slightly_off, References([run], runner.reference.record))
+    found = impact(case, fault, [{"p": -run["p"]}], slightly_off, References([run], runner.reference.outputs))
     assert found.share == 0.0
     assert found.negligible, f"{found} should be negligible"
 
