@@ -360,12 +360,16 @@ def _stream(rng: Rng) -> Feed:
     return feed
 
 
+def _music(rng: Rng, frames: int, bands: int) -> np.ndarray:
+    """Frames of music in so many bands, as madmom has them."""
+    power = inputs.spectrum(inputs.music(rng, 2048 + 441 * (frames - 1), 44100), 2048, 441)
+    return np.log10(1 + 100 * 10 ** (inputs.mel(power, 44100, bands) / 10)).astype(np.float32)
+
+
 def _bar(rng: Rng) -> Feed:
     """Forty frames of music in 180 bands, and states of nothing."""
-    power = inputs.spectrum(inputs.music(rng, 2048 + 441 * 39, 44100), 2048, 441)
-    bands = np.log10(1 + 100 * 10 ** (inputs.mel(power, 44100, 180) / 10))
     states = {f"state_{k}_hidden_in": np.zeros(25, np.float32) for k in (1, 2, 4, 5)}
-    return {"input": bands.astype(np.float32), **states}
+    return {"input": _music(rng, 40, 180), **states}
 
 
 def _mixture(rng: Rng) -> Feed:
@@ -440,6 +444,9 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "bank_captcha": lambda rng: {"input": np.repeat(inputs.text_line(rng, 50, 155, 4)[None, ..., None], 3, 3)},
     "voice_filter": _mixture,
     "downbeats": _bar,
+    "onsets": lambda rng: {"input": np.stack([_music(rng, 40, 80) for _ in range(3)], -1)},
+    "music_key": lambda rng: {"input": _music(rng, 60, 105)},
+    "beats": lambda rng: {"input": _music(rng, 60, 81)},
     "vowel_marks": lambda rng: {"input": 1 + inputs.letters(rng, 48, 40)[None]},
 }
 
