@@ -27,7 +27,17 @@ SAYS = {
         "ConverterError: Could not translate MLIR to FlatBuffer.<string>:1:1: error: 'tf.Acos' op is neither a custom",
     ): "operator that LiteRT has not",
     ("execute", "in which place the channels of y0 are cannot be told from its shape"): "layout that cannot be told",
-    ("convert", "AssertionError: ERROR: Invalid auto_pad attribute: SAME_LOWER; in ops/Conv.py"): "",
+    ("convert", "AssertionError: ERROR: Invalid auto_pad attribute: SAME_LOWER; in ops/Conv.py"): (
+        "form of an operator not supported"
+    ),
+    (
+        "convert",
+        "ERROR: The current implementation of GridSample supports only mode=['linear', 'nearest', 'cubic']. Pull "
+        "requests are welcome. ERROR: input_onnx_file_path: model.onnx; in ops/GridSample.py",
+    ): "form of an operator not supported",
+    ("execute", "RuntimeError: Regular TensorFlow ops are not supported. Make sure you invoke the Flex delegate"): (
+        "operator that LiteRT has not"
+    ),
     ("convert", "KeyError: ''; in ops/GRU.py"): "",
 }
 

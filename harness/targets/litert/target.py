@@ -245,6 +245,10 @@ LITERT = Target(
             r"Output tensors of a Functional model must be the output",
             _README,
         ),
+        Rule("operator that LiteRT has not", "execute", r"Make sure you invoke the Flex delegate", _FLEX),
+        Rule(
+            "form of an operator not supported", "convert", r".*Pull requests are welcome|Invalid auto_pad .*", _README
+        ),
         Rule("layout that cannot be told", "execute", r"in which place the channels of .* cannot be told", _README),
         Rule("results that cannot be told apart", "execute", r"which of several results is which", _README),
     ),
