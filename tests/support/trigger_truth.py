@@ -46,9 +46,10 @@ def drawn(known: Sequence[CauseRecord], asked: argparse.Namespace) -> list[Cause
 
 
 def case_of(cause: CauseRecord, trigger: Trigger, installed: Installed, runner: Runner) -> Learned | None:
-    """What is known of the first case of a cause that meets its trigger; None where none does."""
+    """What is known of the first case of a cause that meets its trigger, that which it is called after if it does; None
+    where none does."""
     assert cause.path
-    for saved in map(load, folders([cause.path])):
+    for saved in sorted(map(load, folders([cause.path])), key=lambda saved: saved.id != f"test_{cause.id}"):
         tensors = computed(saved.case, runner.reference)
         host = host_of(saved.case, tensors)
         if trigger.matches(host, recipe_facts(installed.target, saved.recipe)):
