@@ -466,7 +466,8 @@ def _is_file_in(folder: Path, path: str) -> bool:
 def _stage_run(stage: str, reply: Reply, folder: Path) -> StageRun:
     # Names in a model need not be text, and a system's message may quote them: a lone surrogate could not be written.
     texts = (text.encode("utf-8", "replace").decode() for text in (reply.message, reply.log))
-    message, log = (text.replace(f"{folder}/", "") for text in texts)
+    own, place = f"{folder}/", f"{folder.parent}/"  # of the case, and that in which the worker has its temporary files
+    message, log = (text.replace(own, "").replace(place, "") for text in texts)
     *frames, mistake = (where.encode("utf-8", "replace").decode() for where in (*reply.frames, reply.mistake))
     seconds, peak = reply.seconds, reply.peak_mib
     return StageRun(stage, reply.outcome, message, reply.signal, log, seconds, peak, tuple(frames), mistake)

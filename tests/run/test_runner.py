@@ -180,9 +180,9 @@ def test_what_is_no_artifact_is_refused_and_why(told, says):
         runner.told(told, models.relu())
 
 
-def test_what_a_target_says_can_be_written(runner):
+def test_what_a_target_says_can_be_written_and_names_no_folder_of_the_sandbox(runner):
     last = observe(runner, "surrogate in message").last
-    assert (last.outcome, last.message) == (Outcome.ERROR, "w: bad ?")
+    assert (last.outcome, last.message) == (Outcome.ERROR, "w: bad ?, t")
     (last.message + last.log).encode()
 
 

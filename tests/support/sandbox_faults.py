@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -256,7 +257,7 @@ def convert(model: str, folder: str, options: interface.Options) -> str:
     deed = options["deed"]
     if deed == "surrogate in message":
         print("log of", folder)
-        raise interface.StageError(f"{folder}/w: bad \udcff")
+        raise interface.StageError(f"{folder}/w: bad \udcff, {tempfile.gettempdir()}/t")
     if deed == "circle of links":
         os.symlink("circle", f"{folder}/circle")
     if deed == "file in the way":
