@@ -187,6 +187,7 @@ class Found:
     hasty: bool = False
     unheard: bool = False
     excused: list[tuple[tuple[int, ...], str, Impact]] = field(default_factory=list)
+    needed: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
 
     def is_beside(self, fault: Fault) -> bool:
         """Whether `fault` fails otherwise than the model, of which nothing comes out: that fails by none of these, and
@@ -324,7 +325,8 @@ def _localized(inquiry: Inquiry, checked: Checked, unheard: bool) -> Checked:
         message = f"but for what does nothing to the outputs: {harmless.verdict.message}"
         whole = Verdict(Word.AGREES if vouched >= ENOUGH else Word.ABSTAINS, Tier.WINDOWS, message=message)
     verdict = _overall(whole, found, serious, rule, vouched)
-    culprits = _culprits(case, serious, found.impacts) or _blamed(diagnoses)
+    culprits = _culprits(case, [_needed(case, fault, found.needed) for fault in serious], found.impacts)
+    culprits = culprits or _blamed(diagnoses)
     if found.excused and not verdict.failed:
         verdict, culprits = _not_usable(case, found)
     if verdict.failed and (unasked := _unasked(inquiry, checked, found, serious)):
@@ -647,6 +649,18 @@ def _culprits(
     return tuple(Culprit(*pair, share) for pair, share in shares.items())
 
 
+def _needed(case: Case, fault: Fault, needed: Mapping[tuple[int, ...], tuple[int, ...]]) -> Fault:
+    """A fault without the nodes that one of the same operators does not need to end a model."""
+
+    def operators(nodes: Sequence[int]) -> list[str]:
+        return [case.proto.graph.node[i].op_type for i in nodes]
+
+    for nodes, left in needed.items():
+        if operators(nodes) == operators(fault.nodes):
+            return replace(fault, nodes=tuple(fault.nodes[nodes.index(i)] for i in left))
+    return fault
+
+
 def _blamed(diagnoses: Sequence[Diagnosis]) -> tuple[Culprit, ...]:
     """The nodes that are left of a model that fails, though no part of it was found to."""
     return tuple(Culprit(*pair) for diagnosis in diagnoses for pair in diagnosis.nodes)
@@ -683,8 +697,11 @@ def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
                 own = examine(trial, effort=replace(effort, seconds=REDUCED * inquiry.allowance.left)).finding
                 examined = replace(examined, finding=own)
                 found.diagnoses[-1] = replace(found.diagnoses[-1], examination=examined)
-        if not nodes and examined.finding and examined.finding.named:
-            left = _left(inquiry.case, examined.finding.named)
+        left = _left(inquiry.case, examined.finding.named) if examined.finding and examined.finding.named else ()
+        fewer = not whole.in_values and set(left) < set(indices)
+        if left and (not nodes or fewer):
+            if fewer:
+                found.needed[indices] = left
             nodes, place = tuple(_named_node(inquiry.case, i) for i in left), around(inquiry.case, left)
             found.diagnoses[-1] = replace(found.diagnoses[-1], nodes=nodes, around=place)
         if examined.finding and examined.finding.ended == INTERRUPTED:

@@ -594,3 +594,15 @@ def test_of_outputs_without_elements_nobody_can_tell(runner):
         Trial(one_node("Relu", np.zeros((0, 4), np.float32)), resolve("onnxruntime-quant"), FLOAT, runner), ()
     )
     assert (checked.verdict.word, checked.vouched) == (Word.ABSTAINS, 0.0)
+
+
+def test_what_a_reduced_crash_no_longer_has_is_not_at_fault_nor_where_the_same_stands_again():
+    names = ["x", "a", "b", "c", "y"]
+    nodes = [helper.make_node(op, names[k : k + 1], names[k + 1 : k + 2]) for k, op in enumerate(["Neg", "Elu"] * 2)]
+    x = np.ones(3, np.float32)
+    case = models.case(nodes, {"x": x}, outputs=[("y", TensorProto.FLOAT, x.shape)])
+    crash = Verdict(Word.CRASHES, stage="quantize", kind="SIGSEGV")
+    again, other = (
+        checks._needed(case, checks.Fault(nodes, case, crash), {(0, 1): (1,)}) for nodes in ((2, 3), (1, 2))
+    )
+    assert (again.nodes, other.nodes) == ((3,), (1, 2))
