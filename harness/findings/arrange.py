@@ -220,8 +220,11 @@ def split(folder: Path, name: str, root: Path) -> None:
 
 
 def found(saved: SavedCase, proposed: Proposal, root: Path) -> Path:
-    """Give a case that lies loose below `root` the folder of a cause of its own; the case's new folder."""
+    """Give a case that lies loose below `root` the folder of a cause of its own; the case's new folder. Where another
+    cause is called after such a case, which it has no more, this one gets other digits."""
     cause = dataclasses.replace(loose(saved), **proposed.said)
+    while (root / cause.target / cause.id).exists():
+        cause = dataclasses.replace(cause, id=f"{cause.id[:-8]}{hash8(cause.id)}")
     write(root, [_Group((saved,), cause)])
     return root / cause.target / cause.id / saved.id
 

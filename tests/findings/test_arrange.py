@@ -268,6 +268,15 @@ def test_a_cause_outside_the_corpus_is_brought_into_it(two):
     assert record.load(two / "mnn" / "mnn_relu_aaaaaaaa").note == "", "the other corpus was changed"
 
 
+def test_a_cause_that_is_called_after_a_case_which_it_has_no_more_stays(two):
+    cause = two / "mnn" / "mnn_relu_aaaaaaaa"
+    stays = [corpus.load(path).id for path in corpus.folders([cause])]
+    other = corpus.load(corpus.save(named(0xAAAAAAAA), two))
+    there = arrange.found(other, arrange.Proposal("", (), {}), two)
+    assert [corpus.load(path).id for path in corpus.folders([cause])] == stays
+    assert corpus.load(there).cause.id not in ("mnn_relu_aaaaaaaa", "mnn_relu_bbbbbbbb")
+
+
 def test_a_case_that_was_brought_loose_is_given_its_cause_there_too(two):
     other, (first, *_) = two.parent / "mine", corpus.folders([two / "mnn" / "mnn_relu_aaaaaaaa"])
     saved = corpus.load(first)
