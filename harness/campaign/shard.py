@@ -32,7 +32,7 @@ from driftnet.causes.facts import Host, host_of, recipe_facts
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Trigger
 from driftnet.findings import arrange, corpus
-from driftnet.findings.issues import NOWHERE, KnownIssue, KnownIssues, Symptom
+from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
 from driftnet.findings.pipeline import Care, Effort, Examination, Finding, examine, known_by
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
@@ -178,7 +178,7 @@ class Shard:
     warned: set[Warned | LeftOut] = field(default_factory=set)
     ages: list[Mapping[str, float]] = field(default_factory=list)
     examined: int = 0
-    waiting: list[tuple[Path, Installed]] = field(default_factory=list)
+    waiting: list[tuple[Path, Installed, Where]] = field(default_factory=list)
     learning_seconds: float = 0.0
 
     @cached_property
@@ -242,8 +242,7 @@ class Shard:
     def run(self, index: int, most: int) -> Iterator[Event]:
         """Examine the first `most` cases that `index` stands for, as events. The last is Done, unless it is stopped,
         or something stays unexplained: then it is examined again when the run is gone on with."""
-        if self.plan.cluster:
-            self.forget()
+        self.forget()
         self.learn(self.plan.found)
         network = () if self.runner.network_isolated else (Warned(NO_NETWORK_NAMESPACE),)
         for warning in {*network, *self.damaged.values()} - self.warned:
@@ -352,12 +351,13 @@ class Shard:
             return self._kept(finding)
 
     def _kept(self, finding: Finding) -> New | KnownIssue:
-        before = {*self.known_issues}
-        loose = corpus.save(finding.to_save(), self.plan.found)
+        before, saved = {*self.known_issues}, finding.to_save()
+        is_known = corpus.standing(saved, self.plan.found) is not None
+        loose = corpus.save(saved, self.plan.found)
         self.learn(self.plan.found)
-        saved = corpus.load(loose)
-        if saved.cause:  # another shard has found the very same meanwhile
+        if is_known:  # another shard has found the very same meanwhile, or it waits
             return self.known_issues[saved.id]
+        saved = corpus.load(loose)
         meanwhile = [issue for name, issue in self.known_issues.items() if name not in {*before, saved.id}]
         if issue := known_by(finding, meanwhile, self.runner, Effort(self.plan.reduce_seconds, stop=self.stopping)):
             corpus.remove(loose)
@@ -365,16 +365,16 @@ class Shard:
             return issue
         if self._may_learn:
             return self._learned(saved, finding.installed, finding.where)
-        self.waiting.append((loose, finding.installed))
+        self.waiting.append((loose, finding.installed, finding.where))
         return New(loose)
 
     @property
     def _may_learn(self) -> bool:
-        """Whether there is time now to learn of a finding, which may wait for it, loose, to the end of the run."""
-        waits = not (math.isinf(self.plan.seconds) or self.plan.cluster)
+        """Whether there is time now to learn of a finding; in a run that ends with its time only it may wait, loose."""
+        waits = self.plan.cases is None and not self.plan.cluster
         return not waits or self.learning_seconds < LEARNING * self.runner.all_cpu_seconds
 
-    def _learned(self, saved: corpus.SavedCase, installed: Installed, where: Where = NOWHERE) -> New | KnownIssue:
+    def _learned(self, saved: corpus.SavedCase, installed: Installed, where: Where) -> New | KnownIssue:
         """What lies loose, with a cause of its own; the known issue instead with which it shares that."""
         begun = self.runner.all_cpu_seconds
         learned = study(saved, installed, where, self.runner)
@@ -394,10 +394,10 @@ class Shard:
     def _catch_up(self) -> Iterator[Event]:
         """Learn of what this process has found and could not learn of at once, as far as there is time."""
         while self.waiting and self._may_learn and not self.stopping():
-            path, installed = self.waiting.pop(0)
+            path, installed, where = self.waiting.pop(0)
             begun = self.runner.all_cpu_seconds
             with in_turn(self.plan.report / ".keeping"):
-                new = self._learned(corpus.load(path), installed)
+                new = self._learned(corpus.load(path), installed, where)
             if isinstance(new, New):
                 handover.write(new.path, installed, self.runner, samples=new.samples)
             yield Learned(path.name, self.runner.all_cpu_seconds - begun)

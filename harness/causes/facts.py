@@ -137,7 +137,7 @@ class Host:
             alike = onnx.NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
             alike.input.extend(self._equals.get(name, name) for name in node.input)
             key = alike.SerializeToString(deterministic=True)
-            found.update(node.output if key in seen and node.input else ())
+            found.update(filter(None, node.output) if key in seen and node.input else ())
             seen.add(key)
         return frozenset(found)
 
@@ -532,11 +532,12 @@ def _pads_evenly(host: Host, node: Node) -> Any:
     pads = node.attributes.get("pads") or [0] * 2 * count
     if not len(strides) == len(dilations) == len(pads) // 2 == count:
         return ...
-    for n, k, s, d, before, behind in zip(image, kernel, strides, dilations, pads, pads[count:]):
-        if n is None or k is None:
+    further = node.attributes.get("output_padding") or [0] * count
+    for n, k, s, d, more, before, behind in zip(image, kernel, strides, dilations, further, pads, pads[count:]):
+        if k is not None and node.op == "ConvTranspose":
+            told.append(max(d * (k - 1) + 1 - s + more, 0) % 2 == 0)
+        elif n is None or k is None:
             told.append((d * (k - 1)) % 2 == 0 if is_same and s == 1 and k is not None else None)
-        elif node.op == "ConvTranspose":
-            told.append((d * (k - 1) + 1 - s) % 2 == 0)
         elif is_same:
             told.append(max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0) % 2 == 0)
         else:

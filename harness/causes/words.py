@@ -165,7 +165,7 @@ _TRUE: Sequence[tuple[str, str, str]] = (
     (r"in\.(\d+)\.distinct", "no two of {o} equal", "{o} with equal numbers"),
     (r"in\.(\d+)\.tied", "ties in {o}", "no ties in {o}"),
     (r"in\.(\d+)\.repeated", "{o} given twice", "{o} not given twice"),
-    (r"in\.(\d+)\.extended\.(\w+)", "{o} beside a tensor of its name and {1}", "{o} beside none of its name and {1}"),
+    (r"in\.(\d+)\.extended\.(.+)", "{o} beside a tensor of its name and {1}", "{o} beside none of its name and {1}"),
     (r"in\.(\d+)\.like\.0", "{o} shaped like operand 0", "{o} of another shape than operand 0"),
     (r"in\.(\d+)\.like\.out", "{o} shaped like the result", "{o} of another shape than the result"),
     (r"in\.(\d+)\.positive", "{o} with positive numbers", "{o} without positive numbers"),
@@ -175,7 +175,7 @@ _TRUE: Sequence[tuple[str, str, str]] = (
     (r"any\.(\w+)", "some {0} tensor", "no {0} tensor"),
     (r"axis\.(first|last)", "along the {0} axis", "not along the {0} axis"),
     (
-        r"out\.(\d+)\.extended\.(\w+)",
+        r"out\.(\d+)\.extended\.(.+)",
         "result beside a tensor of its name and {1}",
         "result beside none of its name and {1}",
     ),

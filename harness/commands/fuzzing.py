@@ -63,7 +63,7 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
     journal.write(begun)
     tally(begun)
     _save(plan, case_folders(plan.found))
-    written, night = 0.0, None
+    written, night, brought = 0.0, None, dict[str, list[Path]]()
     if plan.state:
 
         def tell(event: Asked) -> None:
@@ -80,9 +80,9 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
             written = event.elapsed
             journal.write(event)
         if isinstance(event, Found):
-            _save(plan, [Path(event.path)])
+            brought[Path(event.path).name] = _save(plan, [Path(event.path)])
         if isinstance(event, Learned) and not any(plan.found.glob(f"*/*/{event.case}")):
-            for loose in (path for root in _roots(plan) for path in root.glob(f"*/{event.case}")):
+            for loose in brought.get(event.case, ()):
                 corpus.remove(loose)  # it has a cause that was known
         if isinstance(event, Ended):
             tally.summary, _ = derived(plan.report, plan.found)
@@ -97,21 +97,19 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
     return tally.summary
 
 
-def _roots(plan: Plan) -> list[Path]:
-    """The corpus and the state, where what the run finds is to be kept there."""
-    return [*([plan.corpus] if plan.save else []), *([plan.state / CASES] if plan.state else [])]
-
-
-def _save(plan: Plan, found: Iterable[Path]) -> None:
-    """Bring what the run has found into the corpus and the state, where that is wanted."""
-    roots = _roots(plan)
+def _save(plan: Plan, found: Iterable[Path]) -> list[Path]:
+    """Bring what the run has found into the corpus and the state, where that is wanted; the folders that are new."""
+    roots = [*([plan.corpus] if plan.save else []), *([plan.state / CASES] if plan.state else [])]
+    new = []
     for folder in found if roots else ():
         try:
-            corpus.load(folder)
+            saved = corpus.load(folder)
         except UserError:  # not whole: a warning has said so
             continue
         for root in roots:
-            arrange.brought(folder, root)
+            stood = corpus.standing(saved, root)
+            new += [there for there in [arrange.brought(folder, root)] if not stood]
+    return new
 
 
 def _begun(plan: Plan) -> tuple[Summary, frozenset[int]]:

@@ -266,7 +266,7 @@ def brought(folder: Path, root: Path) -> Path:
         return root / cause.target / cause.id
     saved = corpus.load(folder)
     there = corpus.standing(saved, root)
-    if there and (saved.cause is None or corpus.load(there).cause):
+    if there and (saved.cause is None or there.parent != root / saved.target):
         return there
     there = there or corpus.save(saved, root)
     if not saved.cause:

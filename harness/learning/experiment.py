@@ -111,9 +111,9 @@ class Experiments:
         return ()
 
     def fails(self, case: Case, recipe: Recipe) -> bool | None:
-        """Whether it fails in the same way; None where that cannot be told: what is refused, or fails in another way
-        before it could in this one, says nothing of it, and what fails under default options too has another cause
-        where the case does not."""
+        """Whether it fails in the same way, at the same place; None where that cannot be told: what is refused, or
+        fails in another way before it could in this one, says nothing of it, and what fails under default options too
+        has another cause where the case does not."""
         name = name_of(case, recipe)
         if name not in self._known:
             self._known[name] = self._run(case, recipe)

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import pytest
 from driftnet import api
 from driftnet.campaign import coordinator, shard
-from driftnet.campaign.events import Begun, Ended, Examined, Failed, Found, Tick, Warned
+from driftnet.campaign.events import Begun, Ended, Examined, Failed, Found, Learned, Tick, Warned
 from driftnet.campaign.journal import Journal
 from driftnet.campaign.shard import Plan, Shard, case_folders
 from driftnet.campaign.steering import Steering
@@ -451,6 +451,8 @@ def test_what_is_found_faster_than_it_can_be_learned_of_waits_and_is_learned_of_
         monkeypatch.setattr(shard, "LEARNING", 0.0)
         waiting = [of_run.keep(pool) for pool in pools]
         assert [corpus.load(new.path).cause for new in waiting] == [None, None], "there was no time for that"
+        met = Shard(plan, runner, stopping=lambda: False).keep(pools[0])
+        assert isinstance(met, KnownIssue), "another process takes what waits for something of its own"
         monkeypatch.setattr(shard, "LEARNING", 1.0)
         learned = [event.case for event in of_run._catch_up()]
     assert learned == [new.path.name for new in waiting]
@@ -459,6 +461,24 @@ def test_what_is_found_faster_than_it_can_be_learned_of_waits_and_is_learned_of_
     assert (kept.path / "ISSUE.md").exists(), "what is handed over does not tell the trigger"
     summary, _ = derived(tmp_path, plan.found)
     assert [finding.id for finding in summary.new] == [kept.id], "both are told as causes"
+
+
+def test_what_turns_out_to_be_known_leaves_the_corpus_again_and_nothing_else_does(tmp_path, monkeypatch):
+    plan = Plan(report=tmp_path / "run", corpus=tmp_path / "corpus", save=True, targets=("mnn",), cases=1)
+    ids = ["test_mnn_relu_aaaaaaaa", "test_mnn_relu_bbbbbbbb"]
+    corpus.save(saved_relu(id=ids[1], status="fixed"), plan.corpus)
+
+    def run(plan, hear, **given):
+        for id in ids:
+            path = corpus.save(saved_relu(id=id), plan.found)
+            hear(Found(0, str(path), "1"))
+            corpus.remove(path)
+            hear(Learned(id, 0.0))
+        hear(Ended(1.0, 1.0))
+
+    monkeypatch.setattr(coordinator, "run", run)
+    api.fuzz(plan)
+    assert [saved.id for saved in corpus.load_all(plan.corpus)] == [ids[1]]
 
 
 def test_what_another_shard_has_found_meanwhile_explains_a_finding_that_was_examined_without_it(tmp_path, monkeypatch):

@@ -5,11 +5,13 @@ It runs in the interpreter of the system under test: Python 3.8 and numpy must b
 
 from __future__ import annotations
 
+import contextlib
 import os
 import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 from typing import Any, NoReturn
 
 from driftnet.run.sandbox.inside import FATAL
@@ -31,14 +33,7 @@ class _Forked:
     ) -> None:
         self.pid = os.fork()
         if self.pid == 0:
-            for number in FATAL:
-                signal.signal(number, signal.SIG_DFL)  # the worker may hold its crashes, which a script's own are not
-            os.setsid()
-            for descriptor, file in ((1, stdout), (2, stderr)):
-                if file is not None:
-                    os.dup2(file.fileno(), descriptor)
-            os.chdir(cwd)
-            _be(command[1:])
+            _be(command[1:], cwd, {1: stdout, 2: stderr})
 
     def wait(self, timeout: float = 0.0) -> int:
         """How it ended. It has as long as the call of the worker."""
@@ -46,10 +41,18 @@ class _Forked:
         return -os.WTERMSIG(ended) if os.WIFSIGNALED(ended) else os.WEXITSTATUS(ended)
 
 
-def _be(words: list[str]) -> NoReturn:
-    """Be the script, as `python` is, to the end of this process."""
+def _be(words: list[str], cwd: Any, files: dict[int, Any]) -> NoReturn:
+    """Be the script, as `python` is, to the end of this process. files: by the descriptor that they are to have."""
     code = 1
     try:
+        for number in FATAL:
+            signal.signal(number, signal.SIG_DFL)  # the worker may hold its crashes, which a script's own are not
+        os.setsid()
+        for descriptor, file in files.items():
+            if file is not None:
+                os.dup2(file.fileno(), descriptor)
+        os.chdir(cwd)
+        tempfile.tempdir = None  # the environment says where
         sys.argv, subprocess.Popen = words, _Forked  # type: ignore[assignment, misc]
         runpy.run_path(words[0], run_name="__main__")
         code = 0
@@ -58,6 +61,7 @@ def _be(words: list[str]) -> NoReturn:
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)

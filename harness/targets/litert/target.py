@@ -246,9 +246,7 @@ LITERT = Target(
             _README,
         ),
         Rule("operator that LiteRT has not", "execute", r"Make sure you invoke the Flex delegate", _FLEX),
-        Rule(
-            "form of an operator not supported", "convert", r".*Pull requests are welcome|Invalid auto_pad .*", _README
-        ),
+        Rule("form of an operator not supported", "convert", r"Pull requests are welcome|Invalid auto_pad ", _README),
         Rule("layout that cannot be told", "execute", r"in which place the channels of .* cannot be told", _README),
         Rule("results that cannot be told apart", "execute", r"which of several results is which", _README),
     ),
