@@ -38,8 +38,9 @@ def is_ill_at(graph: Graph, balls: Mapping[str, Any], name: str) -> bool:
 def culprit(graph: Graph, balls: Mapping[str, Any], ill: Collection[str], name: str) -> str:
     """The first operator before tensor `name` whose result is `ill`, or undecided somewhere."""
     for node in graph.ancestors(name):
+        told = any(operand and operand not in balls for operand in node.inputs)  # in `ill`, before they were let go
         for output in node.outputs:
-            ball = balls.get(output)
+            ball = None if told else balls.get(output)
             vague = isinstance(ball, Ball) and (ball.undecided.any() or is_ill_at(graph, balls, output))
             if vague or output in ill:
                 return node.op

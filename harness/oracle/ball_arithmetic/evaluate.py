@@ -36,8 +36,9 @@ from driftnet.oracle.ball_arithmetic.conditioning import is_ill_at
 from driftnet.oracle.ball_arithmetic.rules import RULES, Context
 
 MOST_HELD = 2**25
-"""Elements of computed balls that are held at once: half a GiB. What a graph computes beyond that has no answer: so
-much is the inside of a deep model on a large input, whose balls allow anything at its end."""
+"""Elements of all balls that are computed, with those that were let go: half a GiB where none was. What a graph
+computes beyond that has no answer: so much is the inside of a deep model on a large input, whose balls allow anything
+at its end."""
 
 FEW_HELD = 2**20
 """Elements of computed balls from which on those are let go that nobody asks for any more."""

@@ -72,6 +72,22 @@ def test_balls_that_nobody_asks_for_any_more_are_let_go_and_what_is_said_of_them
     assert culprit(made, kept.balls, kept.ill, "e") == culprit(made, whole.balls, whole.ill, "e") == "Add"
 
 
+def test_no_operator_is_blamed_for_operands_that_were_let_go(monkeypatch):
+    nodes = [
+        helper.make_node("Mul", ["x", "w"], ["a"]),
+        helper.make_node("Abs", ["a"], ["b"]),
+        helper.make_node("Sub", ["a", "b"], ["c"]),
+        helper.make_node("Div", ["c", "tiny"], ["d"]),
+    ]
+    x, constants = np.abs(noise((2, 50))) + 1, {"w": np.abs(noise((2, 50), 1)) + 1, "tiny": np.float32(1e-20)}
+    made = graph.read(models.case(nodes, {"x": x}, constants, outputs=[("d", 1, x.shape)]).proto)
+    monkeypatch.setattr(evaluation, "FEW_HELD", 0)
+    for keep in (None, made.outputs):
+        found = evaluate(made, {"x": x}, keep=keep)
+        assert ("a" in found.balls) == (keep is None)
+        assert culprit(made, found.balls, found.ill, "d") == "Div", "a - a is 0 up to the rounding of a"
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_one_weight_off_by_a_few_roundings_of_the_whole_sum_is_outside(dtype):
     x, w = noise((4, 9), dtype=dtype), noise((9, 5), 1, dtype)
