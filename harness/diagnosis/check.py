@@ -277,11 +277,11 @@ def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
         with contextlib.suppress(ExhaustedError):
             _, seen = inquiry.watch(with_options(inquiry.trial, kernel.without))
             moved = losses(checked.outputs, seen.outputs, checked.random) if seen and seen.outputs else []
-            worst = max(moved, key=lambda row: row.relative_l2, default=None)
-            if worst and worst.relative_l2:
+            worst = max(moved, key=lambda row: row.change, default=None)
+            if worst and worst.change:
                 right = losses(seen.outputs if seen else (), inquiry.trial.runner.reference.run(inquiry.case).outputs)
-                left = next(row.relative_l2 for row in right if row.output == worst.output)
-                costs.append(Cost(kernel.name, worst.output, worst.relative_l2, left, dict(kernel.without)))
+                left = next(row.change for row in right if row.output == worst.output)
+                costs.append(Cost(kernel.name, worst.output, worst.change, left, dict(kernel.without)))
     verdict = checked.verdict
     if verdict.word is Word.AGREES and (dear := next((c for c in costs if c.moved >= LOST > 2 * c.left), None)):
         message = f"right by the rules, but not usable: {dear}"
@@ -307,8 +307,7 @@ def _localized(inquiry: Inquiry, checked: Checked, unheard: bool) -> Checked:
     case = inquiry.case
     diagnoses, serious, harmless = found.diagnoses, _serious(found), _harmless(checked, found)
     examined = len(diagnoses) >= len(_sorts(case, serious)) and (whole.in_values or not whole.failed)
-    lost = any(row.relative_l2 >= LOST for row in checked.end_to_end)
-    rule = _excuse(inquiry.known_issues, diagnoses, lost=lost) if examined else ""
+    rule = _excuse(inquiry.known_issues, diagnoses, lost=_is_lost(checked)) if examined else ""
     wrong = {node for fault in serious for node in fault.nodes}
     noted = {node for fault in found.faults if not found.is_beside(fault) for node in fault.nodes} - wrong
     right = [
@@ -407,7 +406,7 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
         found.depth = along_the_depth(inquiry.case, verdicts, inquiry.inside, recorded)
         weighing = replace(inquiry, spared=WEIGHED * inquiry.spared)
         _weigh(weighing, recorded, checked, found)
-        with contextlib.suppress(ExhaustedError, UnrecordedError, ReferenceError):
+        with contextlib.suppress(ExhaustedError, ReferenceError):
             _weigh_excuses(weighing, recorded, checked, found)
     found.hasty = not inquiry.in_time
     if not _harmless(checked, found):
@@ -564,7 +563,7 @@ def _impact(
 def _weigh_excuses(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found) -> None:
     """What is right by a rule only is carried to the outputs too, where one of these is lost. The noise of rounding to
     codes is no part of it; nor are floats that would move the outputs as much if they were rounded once more."""
-    if checked.verdict.failed or _serious(found) or not any(row.relative_l2 >= LOST for row in checked.end_to_end):
+    if checked.verdict.failed or _serious(found) or not _is_lost(checked):
         return
     trial, recorder = inquiry.trial, inquiry.trial.runner.reference
     reference = References(recorded.feeds, recorder.outputs)
@@ -576,22 +575,23 @@ def _weigh_excuses(inquiry: Inquiry, recorded: Recording, checked: Checked, foun
         nodes = trial.case.proto.graph.node
         parts = [((i,), CUTTING) for i in live_nodes(trial.case) if not cut.isdisjoint(nodes[i].output)]
     for excused, rule in parts:
-        part = submodel(inquiry.case, excused, recorded, shared=True)
-        verdict, seen = inquiry.watch(replace(trial, case=part))
-        if not seen or not seen.outputs:
-            continue
-        rounded: Sequence[Mapping[str, np.ndarray]] | None
-        if trial.quantizes:
-            rounded = of_nearest_codes(part, seen, target=trial.target, options=trial.options, reference=recorder)
-        else:
-            rounded = [
-                {name: np.nextafter(x, np.inf) if x.dtype.kind == "f" else x for name, x in run.items()}
-                for run in recorder.run(part).outputs
-            ]
-        fault = Fault(excused, part, verdict)
-        said = rounded and impact(inquiry.case, fault, seen.outputs, checked.outputs, reference, innocent=rounded)
-        if said and said.change >= LOST and said.share >= EXPLAINED:
-            found.excused.append((excused, rule, said))
+        with contextlib.suppress(UnrecordedError, ReferenceError):  # of what cannot be cut out nobody can tell
+            part = submodel(inquiry.case, excused, recorded, shared=True)
+            verdict, seen = inquiry.watch(replace(trial, case=part))
+            if not seen or not seen.outputs:
+                continue
+            rounded: Sequence[Mapping[str, np.ndarray]] | None
+            if trial.quantizes:
+                rounded = of_nearest_codes(part, seen, target=trial.target, options=trial.options, reference=recorder)
+            else:
+                rounded = [
+                    {name: np.nextafter(x, np.inf) if x.dtype.kind == "f" else x for name, x in run.items()}
+                    for run in recorder.run(part).outputs
+                ]
+            fault = Fault(excused, part, verdict)
+            said = rounded and impact(inquiry.case, fault, seen.outputs, checked.outputs, reference, innocent=rounded)
+            if said and said.change >= LOST and said.share >= EXPLAINED:
+                found.excused.append((excused, rule, said))
 
 
 def _serious(found: Found) -> list[Fault]:
@@ -623,6 +623,11 @@ def _unasked(inquiry: Inquiry, checked: Checked, found: Found, serious: Sequence
 def _is_right(checked: Checked) -> bool:
     """Whether the outputs are as good as right."""
     return all(row.relative_l2 < LEAST_CHANGE for row in checked.end_to_end)
+
+
+def _is_lost(checked: Checked) -> bool:
+    """Whether of an output so little is left that it is of no use."""
+    return any(row.change >= LOST for row in checked.end_to_end)
 
 
 def _harmless(checked: Checked, found: Found) -> Fault | None:

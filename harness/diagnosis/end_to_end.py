@@ -43,6 +43,11 @@ class Loss:
     argmax: float | None
     top_k: float | None
 
+    @property
+    def change(self) -> float:
+        """The error by the norm of the output, as of an Impact; the largest error where the output should be zero."""
+        return self.relative_l2 if math.isfinite(self.relative_l2) else self.max_abs
+
     def as_json(self) -> dict[str, Any]:
         """The row as a JSON value."""
         return asdict(self)

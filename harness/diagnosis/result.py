@@ -95,7 +95,8 @@ class Culprit:
 class Cost:
     """What the rounding of a fast kernel does to the output that it moves most, under the options that do without it.
 
-    moved   how far it is from that without the kernel;   left   how far that is off (both relative, L2)
+    moved   how far it is from that without the kernel;   left   how far that is off (both relative, L2; for zeros the
+            error itself)
     """
 
     kernel: str

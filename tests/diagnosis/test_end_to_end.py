@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,10 +11,13 @@ from driftnet.diagnosis import check as checks
 from driftnet.diagnosis import kernels
 from driftnet.diagnosis.check import check
 from driftnet.diagnosis.end_to_end import References, impact, losses, within
+from driftnet.diagnosis.inside import Inside
 from driftnet.diagnosis.localize import Fault
+from driftnet.findings.pipeline import Examination
 from driftnet.findings.trial import Trial, watch
-from driftnet.model.submodel import recording, submodel
+from driftnet.model.submodel import UnrecordedError, recording, submodel
 from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
+from driftnet.model.windows import Judged
 from driftnet.oracle.judge import BEFORE
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.targets.environments import resolve
@@ -242,3 +246,76 @@ def test_what_is_right_by_a_rule_and_takes_an_output_away_is_named(runner):
     verdict, (culprit,) = checked.verdict, checked.culprits
     assert (verdict.word, verdict.message[:18], culprit.node) == (Word.DIVERGES, "right by the rules", "mean"), verdict
     assert culprit.impact > 0.5, culprit
+
+
+def told(runner, monkeypatch, x, off, *, without=None, part, whole=WRONG):
+    """What check says of Neg(Relu(x)) on a target whose Relu is by `off` too large, unless it runs with the options
+    `without`; and whose parts and whole are judged as told."""
+    nodes = [helper.make_node("Relu", ["x"], ["p"], name="relu"), helper.make_node("Neg", ["p"], ["y"])]
+    case = models.case(nodes, {"x": np.full(4, x, np.float32)}, outputs=[("y", TensorProto.FLOAT, (4,))])
+    trial = Trial(case, resolve("mnn"), {}, runner)
+    if without:
+        kernel = replace(trial.target.kernels[0], operators=frozenset({"Relu"}), without=without)
+        target = replace(trial.target, kernels=(kernel,))
+        trial = replace(trial, installed=replace(trial.installed, target=target))
+
+    def watched(trial, **more):
+        (right,) = runner.reference.run(trial.case).outputs
+        operators = [node.op_type for node in trial.case.proto.graph.node]
+        if "Relu" not in operators or (without and trial.options["disabled_kernels"]):
+            return Verdict(Word.AGREES, Tier.EXACT), Observation((), (right,))
+        sign = -1 if "Neg" in operators else 1
+        verdict = whole if trial.case.model == case.model else part
+        return verdict, Observation((), ({name: y + np.float32(sign * off) for name, y in right.items()},))
+
+    monkeypatch.setattr(checks, "watch", watched)
+    monkeypatch.setattr(checks, "look_inside", lambda *args: Inside(trial, ({},)))
+    monkeypatch.setattr(checks, "examine", lambda trial, *issues, **more: Examination(watched(trial)[0], known="known"))
+    return check(trial, [SimpleNamespace(id="known", names=(), saved=SimpleNamespace(rule="documented"))])
+
+
+OF_USE = pytest.mark.parametrize(
+    ("x", "off", "usable"), [(1, 0.1, True), (1, 3, False), (0, 1e-4, True), (0, 3, False)]
+)
+"""An element, how far its Relu is off, and whether what comes out is of use: against zeros the error itself counts."""
+
+
+@OF_USE
+def test_a_kernel_that_takes_an_output_away_is_no_rounding(runner, monkeypatch, x, off, usable):
+    without, right = {"disabled_kernels": ["Winograd"]}, Verdict(Word.AGREES, Tier.EXACT)
+    checked = told(runner, monkeypatch, x, off, without=without, part=right)
+    assert (checked.verdict.word, checked.verdict.rule) == (Word.AGREES if usable else Word.DIVERGES, "Winograd")
+    assert ("not usable" in checked.verdict.message) is not usable, checked.verdict.message
+    assert checked.costs[0].moved == pytest.approx(off, rel=1e-3)
+
+
+@OF_USE
+def test_what_is_documented_is_excused_where_what_comes_out_is_of_use(runner, monkeypatch, x, off, usable):
+    checked = told(runner, monkeypatch, x, off, part=WRONG)
+    assert checked.diagnoses[0].impact == 1.0
+    assert (checked.verdict.word, checked.verdict.rule) == (
+        (Word.AGREES, "documented") if usable else (Word.DIVERGES, "")
+    )
+
+
+@OF_USE
+def test_floats_that_are_right_by_a_rule_are_named_where_they_take_an_output_away(runner, monkeypatch, x, off, usable):
+    by_rule = Verdict(Word.AGREES, Tier.RUNNING_ERROR, rule="approximated")
+    checked = told(runner, monkeypatch, x, off, part=by_rule, whole=by_rule)
+    assert checked.verdict.word is (Word.AGREES if usable else Word.DIVERGES), checked.verdict
+    assert ("relu" in [c.node for c in checked.culprits]) is not usable
+
+
+def test_a_part_that_cannot_be_cut_out_does_not_end_the_weighing_of_the_others(runner, monkeypatch):
+    by_rule, cut = Verdict(Word.AGREES, Tier.RUNNING_ERROR, rule="approximated"), []
+
+    def unrecorded_once(*args, **options):
+        cut.append(args[1])
+        if len(cut) == 1:
+            raise UnrecordedError
+        return submodel(*args, **options)
+
+    monkeypatch.setattr(checks, "submodel", unrecorded_once)
+    monkeypatch.setattr(checks, "survey", lambda *args: 2 * [Judged(((0,),), by_rule)])
+    checked = told(runner, monkeypatch, 1, 3, part=by_rule, whole=by_rule)
+    assert (len(cut), checked.verdict.word) == (2, Word.DIVERGES), checked.verdict
