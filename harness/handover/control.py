@@ -20,6 +20,7 @@ from driftnet.model.case import Case, Feed
 from driftnet.model.signature import DAMAGE
 from driftnet.model.verdict import Kind, Observation, Verdict, Word
 from driftnet.run.reference import ReferenceError
+from driftnet.targets.interface import STAGES
 from driftnet.targets.recipe import Recipe, canonical
 
 SECONDS = 4.0
@@ -40,8 +41,9 @@ NEAR = ("stated", "attr", "given", "outputs", "from", "initializer", "order", "v
 FAR = ("maker", "reader", "dtype", "rank", "opset", "op", "recipe")
 """What a change is of, the nearest first."""
 
-MOST_CONTROLS = 4
-"""Cases that do not fail which are looked for. What is claimed should hold of none of them; one is handed over."""
+MOST_CONTROLS, FURTHER = 4, 12
+"""Cases that do not fail which are looked for, and changes that are tried for more once there is one. What is claimed
+should hold of none of them; one is handed over."""
 
 WORDS: Sequence[tuple[str, str]] = (
     (r"(\d+)\.attr\.(\w+)\.stated=left out", "without {1} of {op}"),
@@ -106,19 +108,16 @@ class Search:
 
     def found(self) -> Iterator[tuple[Change, Trial, Run]]:
         """The nearest ones, with what was observed of them, while the budget lasts."""
-        count = 0
+        count, further, most = 0, 0, MOST_CONTROLS if tries_of(self.saved) == 1 else 1
         for change in self.changes():
-            if (
-                count == (MOST_CONTROLS if tries_of(self.saved) == 1 else 1)
-                or self.trial.runner.all_cpu_seconds > self.end
-            ):
+            if count == most or further == FURTHER or self.trial.runner.all_cpu_seconds > self.end:
                 return
             case = None if (change.aspect, change.said) in self.useless else change.make()
             if case is None:
                 continue
             recipe = self.trial.recipe if change.recipe is None else change.recipe
             trial = replace(self.trial, case=case, recipe=recipe, patience=STAGE_SECONDS)
-            self.tried += 1
+            self.tried, further = self.tried + 1, further + bool(count)
             if (seen := self.agreeing(trial)) is not None:
                 alone, count = alone_answers(self.saved, trial, self.verdict), count + 1
                 yield change, trial, run_of(case, trial.target, seen, trial.runner, alone)
@@ -210,11 +209,14 @@ AGREES = "does not fail"
 
 
 def ablation(saved: SavedCase, trial: Trial, seconds: float) -> list[tuple[str, str, str]]:
-    """(option, value, what happens) of each option of the target with each other value, as far as the budget goes."""
+    """(option, value, what happens) of each option of the target with each other value, as far as the budget goes.
+
+    Options of stages that the failure keeps from being run are left out."""
+    reached = STAGES[: STAGES.index(saved.stage) + 1] if saved.stage in STAGES else STAGES
     end, table = trial.runner.all_cpu_seconds + seconds, list[tuple[str, str, str]]()
     chosen = trial.options
     for option in trial.target.options:
-        for value in option.values if option.name in chosen else ():
+        for value in option.values if option.name in chosen and option.stage in reached else ():
             if value != chosen[option.name] and trial.runner.all_cpu_seconds < end:
                 recipe = canonical(trial.target, {**trial.recipe, option.name: value})
                 found = look(replace(trial, recipe=recipe))
