@@ -35,6 +35,7 @@ from driftnet.oracle.ball_arithmetic.quantized import (
     in_steps,
     matrix_product,
     requantized,
+    rows,
     scalar,
     scaled,
     scales,
@@ -107,7 +108,8 @@ def qlinear_concat(scale: Ball, zero: Ball, *operands: Ball, node: Node, context
 def qgemm(*operands: Any, node: Node, context: Context) -> Ball:
     """alpha s_a s_b (A' B' + C), C int32 in units of s_a s_b; in codes where a scale of Y is given, else in float32"""
     a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero = [*operands, None, None, None][:9]
-    total = product_and_sum(node, centred(a, a_zero), centred(b, b_zero, columns), c, scaled=False)
+    channels = rows if attribute(node, "transB", 0) else columns
+    total = product_and_sum(node, centred(a, a_zero), centred(b, b_zero, channels), c, scaled=False)
     s_a, s_b = scales(scalar(a_scale), columns(b_scale))
     factor = attribute(node, "alpha", 1.0) * s_a * s_b
     if y_scale is None:

@@ -203,6 +203,15 @@ def test_a_quantized_gemm_adds_its_bias_in_units_of_both_scales():
     assert_holds(ball, one([[0.5 * 0.02 * (2 * 1 + 4 * 3 + 7)]]))
 
 
+@pytest.mark.parametrize("trans", [0, 1])
+def test_the_zero_points_of_a_quantized_gemm_are_those_of_its_columns_which_transposed_are_rows(trans):
+    a, b = np.array([[3, 5]], np.uint8), np.array([[2, 4], [6, 9]], np.uint8)
+    zero, scale = np.array([1, 2], np.uint8), np.array([0.2, 0.5], np.float32)
+    given = (np.ascontiguousarray(b.T) if trans else b, scale, zero)
+    (ball,) = apply("com.microsoft.QGemm", *triple(a, 0.1, 1), *given, transB=trans)
+    assert_holds(ball, (a - 1.0) * 0.1 @ ((b - zero.astype(float)) * scale))
+
+
 @pytest.mark.parametrize("bits", [2, 4, 8])
 def test_weights_of_a_few_bits_are_unpacked_from_the_lowest(bits):
     rng = np.random.default_rng(0)
