@@ -61,7 +61,7 @@ LOSSLESS_SHARE = 0.5
 REDUCTION_CALLS = 45  # 40 were the mean (37 reductions); `driftnet reduce` goes on where one was cut short
 LEARNING = 0.15
 """Of the CPU time of a run that has to end, what learning triggers may take while findings come faster than they can be
-learned of: an hour has time for all, a minute with no corpus for one in seven."""
+learned of: an hour has time for all, a minute with no corpus for one in nine."""
 MORE_EFFORT = 4
 """Times the effort of the first trial, for a failure that it did not explain."""
 VERIFIED, RUN_AGAIN = 5, 10

@@ -45,7 +45,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 MODELS = 200
 FROM_SAVED, TIMES, CAMPAIGN_SEED = 600, 10, 60611
-"""Cases of one campaign on one target. From an empty corpus it has a minute: what it finds costs."""
+"""Cases of one campaign on one target. From an empty corpus it has a minute instead."""
 
 
 def cases(models: int = MODELS, targets: Sequence[str] = DEFAULT_TARGETS) -> dict[str, float]:

@@ -108,7 +108,9 @@ def _save(plan: Plan, found: Iterable[Path]) -> list[Path]:
             continue
         for root in roots:
             stood = corpus.standing(saved, root)
-            new += [there for there in [arrange.brought(folder, root)] if not stood]
+            there = arrange.brought(folder, root)
+            if not stood:
+                new.append(there)
     return new
 
 
