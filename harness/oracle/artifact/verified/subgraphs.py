@@ -78,6 +78,8 @@ def _artifact(proto: onnx.GraphProto, floating: Graph, pair: Pair, comparison: C
             if names[name] in feed:
                 raise Undecided(f"{names[name]!r} is read as it is and rounded")
             feed[names[name]] = _value(numbers, name)
+        elif any(name in node.inputs for node in body.nodes):
+            raise Undecided(f"nothing is known of {name!r}, which the body reads")
     changed = {name: new for name, new in names.items() if name != new}
     inner = {name for node in body.nodes for name in captured(node)}
     if len(given) != len(body.inputs) or not inner.isdisjoint(changed):
