@@ -117,11 +117,7 @@ hide_files = click.option(
 def timeout(seconds: float) -> Callable[[Any], Any]:
     """--timeout, so many seconds where none is given."""
     return click.option(
-        "--timeout",
-        type=Amount(min=0.1, max=DAY),
-        default=seconds,
-        metavar="S",
-        help="Seconds one stage may take.",
+        "--timeout", type=Amount(min=0.1, max=DAY), default=seconds, metavar="S", help="Seconds one stage may take."
     )
 
 

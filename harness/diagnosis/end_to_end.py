@@ -92,12 +92,7 @@ def losses(observed: Sequence[Tensors], expected: Sequence[Tensors], leave_out: 
 
 
 def within(
-    observed: Sequence[Tensors],
-    expected: Sequence[Tensors],
-    *,
-    atol: float,
-    rtol: float,
-    leave_out: Sequence[str] = (),
+    observed: Sequence[Tensors], expected: Sequence[Tensors], *, atol: float, rtol: float, leave_out: Sequence[str] = ()
 ) -> bool:
     """Whether every element y of every output is within atol + rtol |y| of what it should be, as numpy.allclose has it;
     of what is no number, whether it is that. False where not all feeds were answered."""

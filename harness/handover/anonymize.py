@@ -158,9 +158,7 @@ def _replaced_at(case: Case, place: Place, test: Callable[[Case], bool]) -> Case
 
 
 def _invented(
-    x: np.ndarray,
-    invent: Callable[[np.ndarray, np.random.Generator], np.ndarray],
-    at: Sequence[int] | None = None,
+    x: np.ndarray, invent: Callable[[np.ndarray, np.random.Generator], np.ndarray], at: Sequence[int] | None = None
 ) -> np.ndarray:
     """`x` with other values where it is not neutral, or at these flat positions."""
     new = invent(x, np.random.default_rng(SEED)).astype(x.dtype)

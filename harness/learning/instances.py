@@ -26,12 +26,7 @@ SAME_SIZES = 0.8
 
 
 def drawn(
-    seed: int,
-    index: int,
-    roles: Sequence[Sequence[str]],
-    shape: Shape,
-    record: Record,
-    profile: Profile = EVERYTHING,
+    seed: int, index: int, roles: Sequence[Sequence[str]], shape: Shape, record: Record, profile: Profile = EVERYTHING
 ) -> Case | None:
     """A place of `shape` made of one record for each role, by itself; None where the records do not hang together so.
 
@@ -55,12 +50,7 @@ def drawn(
 
 
 def among_others(
-    seed: int,
-    index: int,
-    roles: Sequence[Sequence[str]],
-    shape: Shape,
-    record: Record,
-    profile: Profile = EVERYTHING,
+    seed: int, index: int, roles: Sequence[Sequence[str]], shape: Shape, record: Record, profile: Profile = EVERYTHING
 ) -> Iterator[Case]:
     """The places of `shape` in case `index` of the stream `seed`, which is made around one of their operators."""
     focus = tuple(dict.fromkeys(name for options in roles for name in options if name in CODES))

@@ -320,11 +320,7 @@ def _walked(lab: Experiments, sample: Sample, rng: Random) -> tuple[Case, Recipe
 
 
 def _batch(
-    lab: Experiments,
-    draws: Iterator[tuple[str, Case, Recipe]],
-    shape: Shape,
-    base: Facts,
-    trigger: Trigger,
+    lab: Experiments, draws: Iterator[tuple[str, Case, Recipe]], shape: Shape, base: Facts, trigger: Trigger
 ) -> Iterator[Sample]:
     count = outside = 0
     for _ in range(20 * BATCH):

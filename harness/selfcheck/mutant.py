@@ -10,12 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import onnx
-from driftnet.targets.interface import Feed, Target
+from driftnet.targets.interface import Answers, Feed, Target
 from onnx import ModelProto
 
-Outputs = list[dict[str, np.ndarray]]
 Wrapper = Callable[[Target, Any], Target]
 
 
@@ -118,7 +116,7 @@ def feeding(target: Target, damage: Callable[[Sequence[Feed]], Sequence[Feed]]) 
     return _given(target, "execute", 1, lambda artifact, feeds, *_: damage(feeds))
 
 
-def executing(target: Target, damage: Callable[[Outputs], Outputs]) -> Target:
+def executing(target: Target, damage: Callable[[Answers], Answers]) -> Target:
     """`target` with `damage` done to the results of all feeds."""
     return _gives(target, "execute", lambda results, *_: damage(results))
 

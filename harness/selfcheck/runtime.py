@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 from driftnet.model import operators
-from driftnet.selfcheck.mutant import Mutant, Outputs, executing, feeding, loading, mutant
+from driftnet.selfcheck.mutant import Mutant, executing, feeding, loading, mutant
 from driftnet.selfcheck.site import Site, sites
-from driftnet.targets.interface import Feed
+from driftnet.targets.interface import Answers, Feed
 from onnx import ModelProto
 
 # A bug of the whole runtime is looked for where most is computed.
@@ -26,7 +26,7 @@ def results(*focus: str, needs: Sequence[str] = ()) -> Callable[[Callable[[np.nd
 
     def made(damage: Callable[[np.ndarray], np.ndarray]) -> Mutant:
         @functools.wraps(damage)
-        def damage_all(outputs: Outputs) -> Outputs:
+        def damage_all(outputs: Answers) -> Answers:
             return [{name: damage(x.copy()) if x.size else x for name, x in out.items()} for out in outputs]
 
         return mutant(executing, *(focus or ANYTHING), needs=needs)(damage_all)
@@ -104,14 +104,14 @@ def lost_update(x: np.ndarray) -> np.ndarray:
 
 
 @mutant(executing, *ANYTHING)
-def kept_state(outputs: Outputs) -> Outputs:
+def kept_state(outputs: Answers) -> Answers:
     """A session gives the first feed's result again wherever it fits."""
     first = outputs[0]
     return [{name: first[name] if first[name].shape == x.shape else x for name, x in out.items()} for out in outputs]
 
 
 @mutant(executing, *ANYTHING)
-def stale_output_buffer(outputs: Outputs) -> Outputs:
+def stale_output_buffer(outputs: Answers) -> Answers:
     """The second half of a result is still that of the feed before."""
 
     def halved(x: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -126,7 +126,7 @@ def stale_output_buffer(outputs: Outputs) -> Outputs:
 
 
 @mutant(executing, *ANYTHING)
-def swapped_outputs(outputs: Outputs) -> Outputs:
+def swapped_outputs(outputs: Answers) -> Answers:
     """Two outputs of one shape are exchanged."""
     return [_exchanged(out) for out in outputs]
 

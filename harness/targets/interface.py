@@ -13,11 +13,13 @@ import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Mapping  # noqa: UP035  (collections.abc.Mapping[...] needs Python 3.9, a worker may have 3.8)
+from typing import Any, Dict, List, Mapping  # noqa: UP035  (others need Python 3.9, a worker may have 3.8)
 
 import numpy as np
 
 Feed = Mapping[str, np.ndarray]
+Answers = List[Dict[str, np.ndarray]]  # noqa: UP006
+"""Of execute: {output: array}, one a feed."""
 Options = Mapping[str, Any]
 STAGES = ("convert", "quantize", "execute")
 
@@ -185,7 +187,7 @@ class Target:
     distribution: str
     convert: Callable[[str, str, Options], str]
     quantize: Callable[[str, Sequence[Feed], str, Options], str]
-    execute: Callable[[str, Sequence[Feed], Mapping[str, str], Options], list[dict[str, np.ndarray]]]
+    execute: Callable[[str, Sequence[Feed], Mapping[str, str], Options], Answers]
     options: tuple[Option, ...] = ()
     scheme: Callable[[Options], Scheme | None] = _no_scheme
     complaint: str = ""
@@ -193,7 +195,7 @@ class Target:
     outgrown: tuple[Rule, ...] = ()
     exceptions: tuple[Rule, ...] = ()
     inspect: Callable[[str, Options], Mapping[str, Any]] | None = None
-    tap: Callable[[str, Sequence[Feed], Mapping[str, str], Options], list[dict[str, np.ndarray]]] | None = None
+    tap: Callable[[str, Sequence[Feed], Mapping[str, str], Options], Answers] | None = None
     commands: Callable[[Options], str] | None = None
     executes_plain: bool = False
     switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -455,13 +455,7 @@ def test_made_up_inputs_tell_one_symbolic_dim_from_another(tmp_path):
             helper.make_node("Concat", ["4", "rest"], ["5"], axis=0),
             helper.make_node("Reshape", ["2", "5"], ["y"]),
         ]
-        made = model(
-            nodes,
-            index=np.array([index]),
-            rest=np.array([-1]),
-            xs=np.float32(1 / 127),
-            xz=np.int8(0),
-        )
+        made = model(nodes, index=np.array([index]), rest=np.array([-1]), xs=np.float32(1 / 127), xz=np.int8(0))
         made.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", "columns", 4]))
         made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, None]))
         return made

@@ -74,12 +74,7 @@ def test_what_is_wrong_in_a_model_that_takes_too_much_is_at_fault(runner, too_la
     assert {c.op_type for c in checked.culprits} == {"MatMul", "Add"}
 
 
-@pytest.mark.parametrize(
-    ("bug", "model"),
-    [
-        ("MATMUL_ADD_LOSES_THE_BIAS", "dual_path_rnn"),
-    ],
-)
+@pytest.mark.parametrize(("bug", "model"), [("MATMUL_ADD_LOSES_THE_BIAS", "dual_path_rnn")])
 def test_a_planted_bug_is_localized_and_reduced(runner, bug, model):
     case, planted = production.SMALL[model](), localization.BUGS[bug]
     runs = runner.target_runs
@@ -224,10 +219,7 @@ def trained_with_a_dead_channel(runner, kept_alive):
     readout = np.linalg.solve(features.T @ features + 1e-3 * np.eye(8), features.T @ target)
     nodes = [*body, helper.make_node("MatMul", ["f", "v"], ["y"], name="readout")]
     return models.case(
-        nodes,
-        {"x": x[:2]},
-        {**constants, "v": readout.astype(np.float32)},
-        outputs=[("y", TensorProto.FLOAT, (2, 3))],
+        nodes, {"x": x[:2]}, {**constants, "v": readout.astype(np.float32)}, outputs=[("y", TensorProto.FLOAT, (2, 3))]
     )
 
 

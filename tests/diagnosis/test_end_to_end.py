@@ -164,13 +164,7 @@ def test_a_cut_budget_never_accuses_what_a_full_one_acquits(runner, monkeypatch,
 
 @pytest.mark.parametrize(
     ("got", "near"),
-    [
-        ([100.9, 0.09], True),
-        ([101.2, 0.0], False),
-        ([100.0, 0.11], False),
-        ([np.nan, 0.0], False),
-        ([100.0], False),
-    ],
+    [([100.9, 0.09], True), ([101.2, 0.0], False), ([100.0, 0.11], False), ([np.nan, 0.0], False), ([100.0], False)],
 )
 def test_outputs_are_within_what_is_accepted_element_by_element(got, near):
     right, seen = ({"y": np.array(values, np.float32)} for values in ([100.0, 0.0], got))

@@ -196,12 +196,7 @@ def test_the_known_issues_are_asked_once_the_fewest_nodes_are_left():
     bug = tools.on_valid(tools.folds_scale_by_group)
     case = tools.cnn(6, planted=4)
     reduced = reduce(
-        case,
-        {},
-        tools.TARGET,
-        bug,
-        tools.record,
-        fewest=lambda part, recipe: asked.append(len(part.proto.graph.node)),
+        case, {}, tools.TARGET, bug, tools.record, fewest=lambda part, recipe: asked.append(len(part.proto.graph.node))
     )
     assert asked == [len(reduced.case.proto.graph.node)], "nodes when it was asked"
     assert asked[0] < len(case.proto.graph.node)

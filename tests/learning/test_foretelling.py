@@ -41,10 +41,7 @@ def tried(case: Case, aspect: str = "", *, fails: bool = False) -> Tried:
     return Tried(host_of(case), {}, fails, aspect)
 
 
-FAILS = (
-    tried(flattened("Exp"), fails=True),
-    tried(flattened("Exp", size=5), "0.in.0.dim.1", fails=True),
-)
+FAILS = (tried(flattened("Exp"), fails=True), tried(flattened("Exp", size=5), "0.in.0.dim.1", fails=True))
 CURED = (
     tried(flattened("Exp", final=False), "0.out.0.final"),
     tried(flattened("Exp", final=False, size=5), "0.out.0.reader"),

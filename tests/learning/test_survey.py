@@ -97,10 +97,7 @@ def test_what_was_learned_of_a_variant_stands_beside_what_holds_of_the_whole(fou
     assert update(tmp_path, {variant.id: line | {"before": {}}}) == 1
     cause = record.load(folder)
     assert cause.trigger == found.trigger, "the whole keeps its own"
-    assert {id: own.trigger for id, own in cause.each.items()} == {
-        found.saved.id: found.trigger,
-        variant.id: any_pool,
-    }
+    assert {id: own.trigger for id, own in cause.each.items()} == {found.saved.id: found.trigger, variant.id: any_pool}
 
 
 def test_a_trigger_is_not_measured_where_its_own_case_does_not_meet_it(found: Learned, tmp_path: Path) -> None:

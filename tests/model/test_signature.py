@@ -90,11 +90,7 @@ def test_fine_does_not_depend_on_the_order_of_the_nodes():
     assert fine("c", branches((0, 1))) == fine("c", branches((1, 0)))
 
 
-@pytest.mark.parametrize(
-    "other",
-    [conv_add(group=2), conv_add(strides=[2, 2])],
-    ids=["attribute", "attribute-list"],
-)
+@pytest.mark.parametrize("other", [conv_add(group=2), conv_add(strides=[2, 2])], ids=["attribute", "attribute-list"])
 def test_fine_tells_attribute_classes_apart(other: Case):
     assert fine("c", conv_add()) != fine("c", other)
 

@@ -164,10 +164,7 @@ def outside_data():
         ({"layers": [LAYER | {"scales": ARRAY[:, :3]}]}, "layer 'y'"),
         ({"tensors": {"x": "a"}}, "the artifact.tensors[...], in {'x': 'a'}: expected `object`"),
         ({"tensors": {"x": GRID | {"scale": True}}}, ".scale, in {'x': {'high': 1.0, 'low': -1.0, 'scale': True"),
-        (
-            {"operations": [OPERATION | {"runs": "away"}]},
-            ".operations[0].runs is 'away': expected one of codes, ",
-        ),
+        ({"operations": [OPERATION | {"runs": "away"}]}, ".operations[0].runs is 'away': expected one of codes, "),
         ({"operations": [OPERATION | {"outputs": []}]}, "the artifact.operations[0].outputs is []"),
         ({"operations": [OPERATION | {"inputs": [1]}]}, "operations[0].inputs[0] is 1: expected `str`"),
         ({"operations": [OPERATION | {"more": 1}]}, "unknown field `more`"),

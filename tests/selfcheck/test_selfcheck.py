@@ -33,12 +33,7 @@ from tests.support.paths import ROOT
 from tests.support.rules import assert_each
 
 NAME = attrgetter("name")
-RECIPES = (
-    {},
-    {"format": "QOperator"},
-    {"per_channel": True},
-    {"types": "u8s8", "symmetric_activations": False},
-)
+RECIPES = ({}, {"format": "QOperator"}, {"per_channel": True}, {"types": "u8s8", "symmetric_activations": False})
 
 
 ALL = {name: bug for target in registered() for name, bug in mutated.mutants(declared(target)).items()}
@@ -65,10 +60,7 @@ def quantized(runner):
         helper.make_node("AveragePool", ["a"], ["y"], kernel_shape=[1, 1]),
     ]
     case = models.case(
-        nodes,
-        {"x": rng.normal(size=shape).astype(np.float32)},
-        constants,
-        outputs=[("y", TensorProto.FLOAT, shape)],
+        nodes, {"x": rng.normal(size=shape).astype(np.float32)}, constants, outputs=[("y", TensorProto.FLOAT, shape)]
     )
     target = resolve("onnxruntime-quant")
     made = [runner.observe(case, target, recipe).artifact.model for recipe in RECIPES]

@@ -113,10 +113,7 @@ def dual_path_with_unregistered_norm(channels: int = 16) -> onnx.ModelProto:
         [("x", (1, channels, 16))],
         [("out", (1, channels, 4, 8))],
         {"scale": np.ones(1), "shift": np.zeros(1)},
-        integers={
-            "grouped": np.array([1, 1, -1], np.int64),
-            "back": np.array([1, channels, 4, 8], np.int64),
-        },
+        integers={"grouped": np.array([1, 1, -1], np.int64), "back": np.array([1, channels, 4, 8], np.int64)},
         opset=17,
         domains=("com.speech",),
     )

@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 import onnx
 from driftnet.selfcheck import mutant, mutated
-from driftnet.selfcheck.mutant import MUTANTS, Outputs
-from driftnet.targets.interface import Options
+from driftnet.selfcheck.mutant import MUTANTS
+from driftnet.targets.interface import Answers, Options
 from driftnet.targets.mnn import target as mnn
 from driftnet.targets.mnn.target import MNN
 from driftnet.targets.onnxruntime_quant.target import ONNXRUNTIME_QUANT
@@ -22,7 +22,7 @@ from tests.support.sandbox_faults import unwritten
 preload = mutated.preload
 
 
-def crash(results: Outputs) -> Outputs:
+def crash(results: Answers) -> Answers:
     os.kill(os.getpid(), signal.SIGSEGV)
     return results
 
@@ -31,17 +31,17 @@ LAYOUT = random.random()
 """Another one in each process that imports this: what a worker has from its template."""
 
 
-def add_layout(results: Outputs) -> Outputs:
+def add_layout(results: Answers) -> Answers:
     return [{name: array + np.float32(1 + LAYOUT) for name, array in outputs.items()} for outputs in results]
 
 
-def add_unwritten(results: Outputs) -> Outputs:
+def add_unwritten(results: Answers) -> Answers:
     """What glibc's perturbed memory lets a value that nobody wrote look like, and zero where it is not perturbed."""
     perturbed = set(unwritten(4096)[64:]) == {0x7F}
     return [{name: array + np.float32(perturbed) for name, array in outputs.items()} for outputs in results]
 
 
-def hang(results: Outputs) -> Outputs:
+def hang(results: Answers) -> Answers:
     time.sleep(3600)
     return results
 

@@ -40,12 +40,7 @@ def night(state: Path, report: Path, *words: str, path: Sequence[Path] = ()) -> 
         *words,
     ]
     done = subprocess.run(
-        list(map(str, command)),
-        cwd=ROOT,
-        env=_environment(path),
-        capture_output=True,
-        text=True,
-        check=False,
+        list(map(str, command)), cwd=ROOT, env=_environment(path), capture_output=True, text=True, check=False
     )
     summary = report / "summary.json"  # which a night that ends with an error has written, too
     told = json.loads(summary.read_text()) if done.returncode == 2 and summary.exists() else {}

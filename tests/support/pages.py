@@ -7,9 +7,9 @@ from functools import partial
 import click
 from driftnet.cli import main
 from driftnet.generators.building import kernels
-from driftnet.generators.ops.catalogue import NOT_GENERATED
 from driftnet.generators.ops.registry import Operator
 from driftnet.generators.ops.table import OPERATORS, families
+from driftnet.model.operators import NOT_GENERATED
 
 from tests.support import pages_of_causes, rulebook
 from tests.support.paths import ROOT

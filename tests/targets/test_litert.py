@@ -44,10 +44,7 @@ SAYS = {
 
 def convolution(*, groups=1):
     x, w = models.grid((1, 4, 5, 6)), models.grid((6, 4 // groups, 3, 2))
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], group=groups),
-        helper.make_node("Relu", ["c"], ["y"]),
-    ]
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], group=groups), helper.make_node("Relu", ["c"], ["y"])]
     return models.case(nodes, {"x": x}, {"w": w}, outputs=[("y", TensorProto.FLOAT, (1, 6, 3, 5))])
 
 

@@ -29,12 +29,7 @@ FOLDER, SCRIPT, ISSUE = "issues", "send.sh", "ISSUE.md"
 TITLE = 200  # characters; GitHub takes 256
 _WRITTEN = re.compile(r"send\.sh|[0-9a-f]{8}(-update)?\.md")
 
-TOLD = {
-    What.NEW: "It was found",
-    What.BACK: "It came back",
-    What.WORSE: "It got worse",
-    What.FIXED: "It was fixed",
-}
+TOLD = {What.NEW: "It was found", What.BACK: "It came back", What.WORSE: "It got worse", What.FIXED: "It was fixed"}
 
 
 def write(night: Tonight, found: Sequence[Entry], folder: Path) -> Path:

@@ -284,10 +284,7 @@ def _fault(console: Console, fault: Mapping[str, Any]) -> None:
 
 def report(console: Console, result: Result) -> None:
     """Where the pages are."""
-    say(
-        console,
-        f"{counted(len(result['cases']), 'case')}, {counted(len(result['runs']), 'run')}: {result['page']}",
-    )
+    say(console, f"{counted(len(result['cases']), 'case')}, {counted(len(result['runs']), 'run')}: {result['page']}")
 
 
 def targets(console: Console, result: Result) -> None:

@@ -105,10 +105,7 @@ def _evaluate(
     keep: Collection[str] | None = None,
 ) -> Evaluation:
     """given, unknown: balls and undecided tensors from outside, for a subgraph those around it too."""
-    balls: dict[str, Any] = {
-        **{name: (half if halves else held)(x) for name, x in graph.constants.items()},
-        **given,
-    }
+    balls: dict[str, Any] = {**{name: (half if halves else held)(x) for name, x in graph.constants.items()}, **given}
     undecided = dict(unknown)
     open_: set[str] = set()
     bodies: dict[int, Graph] = {}

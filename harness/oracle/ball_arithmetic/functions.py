@@ -44,11 +44,7 @@ def approximated(midpoint: Array, radius: Array | float, dtype: np.dtype, operat
     size = np.abs(midpoint) + radius
     off = (factor * absolute + relative * size) / U
     return rounded(
-        midpoint,
-        radius,
-        dtype,
-        roundings=1,
-        size=size + (off if format_of(dtype).unit == U else off * NARROW_FUNCTION),
+        midpoint, radius, dtype, roundings=1, size=size + (off if format_of(dtype).unit == U else off * NARROW_FUNCTION)
     )
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from driftnet.targets.interface import Feed, Option, Options, Rule, StageError, Target, unquantized
+from driftnet.targets.interface import Answers, Feed, Option, Options, Rule, StageError, Target, unquantized
 
 
 def preload() -> None:
@@ -40,9 +40,7 @@ def convert(model: str, folder: str, options: Options) -> str:
     return path
 
 
-def execute(
-    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
-) -> list[dict[str, np.ndarray]]:
+def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Answers:
     """Run all feeds in one context."""
     import iree.runtime
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from driftnet.targets.interface import Feed, Option, Options, Rule, Scheme, StageError, Target, unquantized
+from driftnet.targets.interface import Answers, Feed, Option, Options, Rule, Scheme, StageError, Target, unquantized
 
 T = TypeVar("T")
 SAMPLES = "calibration_image_sample_data_20x128x128x3_float32.npy"
@@ -62,9 +62,7 @@ def convert(model: str, folder: str, options: Options) -> str:
     return path
 
 
-def execute(
-    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
-) -> list[dict[str, np.ndarray]]:
+def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Answers:
     """Run all feeds in one interpreter. A result whose channels are last, as they are in TensorFlow, is given with them
     in the second place."""
     with open(artifact + ".json", encoding="utf-8") as file:
@@ -89,11 +87,7 @@ def commands(options: Options) -> str:
     )
 
 
-_FLAGS = (
-    ("groups", False, "-dgc"),
-    ("unfold", True, "-ebu"),
-    ("unroll", True, "-eru"),
-)
+_FLAGS = (("groups", False, "-dgc"), ("unfold", True, "-ebu"), ("unroll", True, "-eru"))
 _RESOLVERS = {"xnnpack": "AUTO", "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "reference": "BUILTIN_REF"}
 
 
@@ -112,9 +106,7 @@ def _shapes(model: str) -> tuple[list[str], dict[str, list[int]]]:
     return [value.name for value in inputs], shapes
 
 
-def _executed(
-    path: str, feeds: Sequence[Feed], shapes: Mapping[str, tuple[int, ...]], options: Options
-) -> list[dict[str, np.ndarray]]:
+def _executed(path: str, feeds: Sequence[Feed], shapes: Mapping[str, tuple[int, ...]], options: Options) -> Answers:
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     resolver = getattr(OpResolverType, _RESOLVERS[options["kernels"]])

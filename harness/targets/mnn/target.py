@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from driftnet.targets.interface import Feed, Kernel, Option, Options, Rule, Scheme, StageError, Target
+from driftnet.targets.interface import Answers, Feed, Kernel, Option, Options, Rule, Scheme, StageError, Target
 from driftnet.targets.mnn import artifact as mnn_artifact
 from driftnet.targets.mnn import mutants
 
@@ -104,9 +104,7 @@ def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: O
     return quantized
 
 
-def execute(
-    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
-) -> list[dict[str, np.ndarray]]:
+def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Answers:
     """Run all feeds in one Module on the CPU, in float32."""
     import MNN.nn
 
@@ -122,11 +120,9 @@ def execute(
     return [_forward(module, [feed[name] for name in names], outputs) for feed in feeds]
 
 
-def tap(
-    artifact: str, feeds: Sequence[Feed], tensors: Mapping[str, str], options: Options
-) -> list[dict[str, np.ndarray]]:
+def tap(artifact: str, feeds: Sequence[Feed], tensors: Mapping[str, str], options: Options) -> Answers:
     """Each tensor as the only output of the model: asked for together they would keep others from being fused."""
-    found: list[dict[str, np.ndarray]] = [{} for _ in feeds]
+    found: Answers = [{} for _ in feeds]
     for name, declared in tensors.items():
         with contextlib.suppress(Exception):  # it raises many types for a name that a fusion has taken away
             for known, made in zip(found, execute(artifact, feeds, {name: declared}, options)):
@@ -378,12 +374,7 @@ MNN = Target(
     executes_plain=True,
     features={"float": {"quantize": "none"}},
     mutants=(mutants.rolled_scales_in_file, mutants.scales_off_by_a_percent_in_file),
-    natives=(
-        "_tools.mnnconvert",
-        "_tools.mnnquant",
-        "MNN.nn.create_runtime_manager",
-        "MNN.nn.load_module_from_file",
-    ),
+    natives=("_tools.mnnconvert", "_tools.mnnquant", "MNN.nn.create_runtime_manager", "MNN.nn.load_module_from_file"),
     complaint=(
         r"Check failed: .*|what\(\): .*|Compute Shape Error.*|Reshape error.*|Broad ?cast error.*|Can't find .*"
         r"|Create execution error.*|Don't support.*|.*[Nn]ot support.*|.*[Ii]nvalid.*|Error for .*|.* [Ee]rror[: ].*"

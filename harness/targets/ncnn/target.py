@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from driftnet.targets.interface import Feed, Option, Options, Rule, StageError, Target, unquantized
+from driftnet.targets.interface import Answers, Feed, Option, Options, Rule, StageError, Target, unquantized
 
 
 def preload() -> None:
@@ -38,9 +38,7 @@ def convert(model: str, folder: str, options: Options) -> str:
     return os.path.join(folder, "net.ncnn.param")
 
 
-def execute(
-    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
-) -> list[dict[str, np.ndarray]]:
+def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Answers:
     """Run all feeds in one net, each in an extractor of its own."""
     import ncnn
 

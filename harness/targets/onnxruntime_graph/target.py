@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from driftnet.targets.interface import Feed, Option, Options, Rule, Target, unquantized
+from driftnet.targets.interface import Answers, Feed, Option, Options, Rule, Target, unquantized
 
 # What onnxruntime 1.31 calls its graph transformers and rewrite rules (graph_transformer_utils.cc).
 OPTIMIZERS = (
@@ -80,9 +80,7 @@ def convert(model: str, folder: str, options: Options) -> str:
     return model
 
 
-def execute(
-    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
-) -> list[dict[str, np.ndarray]]:
+def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Answers:
     """Run all feeds in one session of the CPU provider: of the model, or of what another session saved of it. One whose
     inputs and outputs were made float16 is fed so, and its results are given in the types of the model before."""
     import onnxruntime as ort

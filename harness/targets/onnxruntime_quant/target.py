@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from driftnet.targets.interface import Feed, Option, Options, Rule, Scheme, StageError, Target
+from driftnet.targets.interface import Answers, Feed, Option, Options, Rule, Scheme, StageError, Target
 from driftnet.targets.onnxruntime_graph.target import OPTIMIZERS, OUTGROWN, preload_runtime
 
 # Codes by (type, whether the range is reduced), as the quantizer has them.
@@ -150,40 +150,30 @@ def _quantize_products(model: Any, artifact: str, quantized: str, outside: bool,
     quantizer.model.save_model_to_file(quantized, outside)
 
 
-def execute(
-    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
-) -> list[dict[str, np.ndarray]]:
+def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Answers:
     """Run all feeds in one session of the CPU provider."""
     import onnxruntime as ort
 
-    levels = {
-        "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
-        "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
-    }
+    levels = {"all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL, "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL}
     settings = ort.SessionOptions()
     settings.graph_optimization_level = levels[options["optimization"]]
     settings.intra_op_num_threads = options["threads"]
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 4
     session = ort.InferenceSession(
-        artifact,
-        settings,
-        providers=["CPUExecutionProvider"],
-        disabled_optimizers=options.get("disabled_optimizers"),
+        artifact, settings, providers=["CPUExecutionProvider"], disabled_optimizers=options.get("disabled_optimizers")
     )
     return [dict(zip(outputs, session.run(list(outputs), dict(feed)))) for feed in feeds]
 
 
-def tap(
-    artifact: str, feeds: Sequence[Feed], tensors: Mapping[str, str], options: Options
-) -> list[dict[str, np.ndarray]]:
+def tap(artifact: str, feeds: Sequence[Feed], tensors: Mapping[str, str], options: Options) -> Answers:
     """Each tensor as one more output of the model, by itself: asked for together they would keep others from being
     fused."""
     import onnx
 
     model = onnx.load(artifact, load_external_data=False)
     made = {name for node in model.graph.node for name in node.output}
-    found: list[dict[str, np.ndarray]] = [{} for _ in feeds]
+    found: Answers = [{} for _ in feeds]
     beside = os.path.join(os.path.dirname(artifact), "tapped.onnx")  # where its external data lie, too
     count = len(model.graph.output)
     for name, declared in tensors.items():
@@ -498,13 +488,7 @@ ONNXRUNTIME_QUANT = Target(
         Option("keep_activations", "quantize", (False, True), "no Relu or Clip is absorbed by a range", _PAIRS),
         Option("float_results", "quantize", (False, True), "results of weighted operators stay floats", _PAIRS),
         Option("float_biases", "quantize", (False, True), "biases stay floats", _PAIRS),
-        Option(
-            "algorithm",
-            "quantize",
-            ("default", "RTN", "k_quant"),
-            "how blocks are rounded",
-            _BLOCKS,
-        ),
+        Option("algorithm", "quantize", ("default", "RTN", "k_quant"), "how blocks are rounded", _BLOCKS),
         Option("bits", "quantize", (4, 8, 2), "bits of a weight", _BLOCKS),
         Option("block", "quantize", (32, 16, 128), "weights that share a scale", _WEIGHT_ONLY),
         Option("symmetric_blocks", "quantize", (False, True), "without zero points", _WEIGHT_ONLY),

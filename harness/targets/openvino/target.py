@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from driftnet.targets.interface import STAGES, Feed, Option, Options, Rule, Scheme, StageError, Target
+from driftnet.targets.interface import STAGES, Answers, Feed, Option, Options, Rule, Scheme, StageError, Target
 from driftnet.targets.onnxruntime_graph.target import preload_runtime
 from driftnet.targets.rewriters import target as by_onnxruntime
 
@@ -48,9 +48,7 @@ def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: O
     return _said(lambda: _quantized(artifact, calibration, folder, options))
 
 
-def infer(
-    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
-) -> list[dict[str, np.ndarray]]:
+def infer(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Answers:
     """Run all feeds on the CPU, one by one in one request; where throughput is asked for, each in its own at once."""
     if options.get("engine") == "onnxruntime":
         return by_onnxruntime.execute(artifact, feeds, outputs, options)
@@ -154,9 +152,7 @@ def _settings(options: Options) -> dict[str, Any]:
     }
 
 
-def _executed(
-    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
-) -> list[dict[str, np.ndarray]]:
+def _executed(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Answers:
     """As infer; one compiled model for all feeds, or, where shapes are those of the feed, for all of its shapes."""
     compiled: dict[Any, Any] = {}
     asked = []
@@ -184,7 +180,7 @@ def _compiled(artifact: str, feed: Feed, options: Options) -> Any:
     return core.compile_model(model, "CPU", _settings(options))
 
 
-def _inferred(asked: Sequence[tuple[Any, Feed]], names: Sequence[str], at_once: bool) -> list[dict[str, np.ndarray]]:
+def _inferred(asked: Sequence[tuple[Any, Feed]], names: Sequence[str], at_once: bool) -> Answers:
     """What each compiled model gives for its feed; outputs come in the order of the ONNX model."""
     one_by_one = {id(model): model.create_infer_request() for model, _ in asked}
     requests = [model.create_infer_request() if at_once else one_by_one[id(model)] for model, _ in asked]

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-import numpy as np
-from driftnet.targets.interface import Feed, Options, StageError
+from driftnet.targets.interface import Answers, Feed, Options, StageError
 
 # What executes is to be the reference's release: two releases differ where the standard leaves something open.
 COMPANIONS = (("", "onnx"), ("", f"onnxruntime=={metadata.version('onnxruntime')}"))
@@ -53,9 +52,7 @@ def write(before: str, after: Any, folder: str) -> str:
     return rewritten
 
 
-def execute(
-    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
-) -> list[dict[str, np.ndarray]]:
+def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Answers:
     """Run all feeds in one session of the CPU provider, without optimizations."""
     import onnxruntime as ort
 

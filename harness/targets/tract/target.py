@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from driftnet.targets.interface import STAGES, Feed, Option, Options, Rule, StageError, Target, unquantized
+from driftnet.targets.interface import STAGES, Answers, Feed, Option, Options, Rule, StageError, Target, unquantized
 
 T = TypeVar("T")
 
@@ -26,9 +26,7 @@ def convert(model: str, folder: str, options: Options) -> str:
     return path
 
 
-def execute(
-    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
-) -> list[dict[str, np.ndarray]]:
+def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Answers:
     """Run all feeds in one plan or, where shapes are those of the feed, in one for all of its shapes."""
     return _said(lambda: _executed(artifact, feeds, list(outputs), options))
 
@@ -76,9 +74,7 @@ def _mnemonic(dtype: np.dtype) -> str:
     return "bool" if dtype.kind == "b" else f"{dtype.kind}{8 * dtype.itemsize}"
 
 
-def _executed(
-    artifact: str, feeds: Sequence[Feed], names: Sequence[str], options: Options
-) -> list[dict[str, np.ndarray]]:
+def _executed(artifact: str, feeds: Sequence[Feed], names: Sequence[str], options: Options) -> Answers:
     plans: dict[Any, Any] = {}
     answers = []
     for feed in feeds:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from driftnet.targets.interface import Feed, Option, Options, Rule, StageError, Target, unquantized
+from driftnet.targets.interface import Answers, Feed, Option, Options, Rule, StageError, Target, unquantized
 
 T = TypeVar("T")
 LIBRARIES = itertools.count()
@@ -31,9 +31,7 @@ def convert(model: str, folder: str, options: Options) -> str:
     return model
 
 
-def execute(
-    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
-) -> list[dict[str, np.ndarray]]:
+def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Answers:
     """Run all feeds in one virtual machine or, where shapes are those of the feed, in one for all of its shapes."""
     return _said(lambda: _executed(artifact, feeds, list(outputs), options))
 
@@ -115,9 +113,7 @@ def _compiled(path: str, feed: Feed, options: Options) -> tuple[Any, list[Any]]:
     return built, [*weights.get("main", ())]
 
 
-def _executed(
-    artifact: str, feeds: Sequence[Feed], names: Sequence[str], options: Options
-) -> list[dict[str, np.ndarray]]:
+def _executed(artifact: str, feeds: Sequence[Feed], names: Sequence[str], options: Options) -> Answers:
     import tvm
     from tvm import relax
 

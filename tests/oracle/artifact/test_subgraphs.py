@@ -75,10 +75,7 @@ def test_weights_outside_a_body_that_reads_them_are_compared():
 
 
 def test_a_body_may_read_what_was_rounded_outside_it():
-    rounding = [
-        ("QuantizeLinear", ["x", "xs", "xz"], ["xq"], {}),
-        ("DequantizeLinear", ["xq", "xs", "xz"], ["xd"], {}),
-    ]
+    rounding = [("QuantizeLinear", ["x", "xs", "xz"], ["xq"], {}), ("DequantizeLinear", ["xq", "xs", "xz"], ["xd"], {})]
     inside = [("MatMul", ["xd", "w"], ["p"], {}), PLAIN[1]]
     nodes = choice(PLAIN, w=W)
     ours = choice([("MatMul", ["x", "w"], ["p"], {}), PLAIN[1]], w=W)

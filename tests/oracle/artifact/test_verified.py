@@ -553,10 +553,7 @@ def test_an_artifact_without_the_output_says_nothing_of_it(runner):
 
 
 def test_only_what_lies_within_a_tensor_may_have_its_scale():
-    pair = [
-        ("QuantizeLinear", ["x", "xs", "xz"], ["xq"], {}),
-        ("DequantizeLinear", ["xq", "xs", "xz"], ["xd"], {}),
-    ]
+    pair = [("QuantizeLinear", ["x", "xs", "xz"], ["xq"], {}), ("DequantizeLinear", ["xq", "xs", "xz"], ["xd"], {})]
     written = [("QuantizeLinear", ["h", "xs", "xz"], ["hq"], {}), ("DequantizeLinear", ["hq", "xs", "xz"], ["y"], {})]
     seen = Calibration({"x": (-1.0, 1.0), "y": (-4.0, 4.0)})
     for op, expected in (("Reshape", []), ("MatMul", [("parameter", "xs")])):

@@ -157,10 +157,7 @@ def test_weights_that_a_converter_computes_from_constants_are_judged(runner):
     """Codes with one scale, dequantized: what MNN makes of them is a constant, and quantized anew."""
     rng = np.random.default_rng(3)
     codes = rng.integers(-127, 128, (6, 5)).astype(np.int8)
-    nodes = [
-        helper.make_node("DequantizeLinear", ["q", "s"], ["w"]),
-        helper.make_node("MatMul", ["x", "w"], ["y"]),
-    ]
+    nodes = [helper.make_node("DequantizeLinear", ["q", "s"], ["w"]), helper.make_node("MatMul", ["x", "w"], ["y"])]
     feed = {"x": rng.normal(size=(3, 6)).astype(np.float32)}
     constants = {"q": codes, "s": np.float32(0.0123)}
     case = models.case(nodes, feed, constants, outputs=[("y", TensorProto.FLOAT, (3, 5))])

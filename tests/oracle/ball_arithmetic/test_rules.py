@@ -109,8 +109,7 @@ def test_the_result_of_every_point_lies_in_the_ball_of_the_result():
 
 
 @pytest.mark.parametrize(
-    "family",
-    ["elementwise", "activation", "normalization", "reduction", "recurrent", "attention", "control", "loss"],
+    "family", ["elementwise", "activation", "normalization", "reduction", "recurrent", "attention", "control", "loss"]
 )
 def test_every_tensor_of_the_reference_lies_in_its_ball(runner, family):
     assert survey(runner, family, 12, seed=7).wrong == []

@@ -150,10 +150,7 @@ def test_nan_behind_a_pole_is_left_open_where_the_divisor_was_quantized(runner):
 
 @pytest.mark.parametrize(
     ("op", "scaled", "attributes"),
-    [
-        ("MeanVarianceNormalization", False, {"axes": [1]}),
-        ("RMSNormalization", True, {"epsilon": 0.0}),
-    ],
+    [("MeanVarianceNormalization", False, {"axes": [1]}), ("RMSNormalization", True, {"epsilon": 0.0})],
 )
 def test_nan_is_left_open_where_a_spread_was_quantized_to_nothing(runner, op, scaled, attributes):
     x, scale = np.array([[1e-4, 2e-4, 0, 1e-4], [1, 2, 3, 5]], np.float32), np.ones(4, np.float32)

@@ -19,13 +19,7 @@ from driftnet.oracle.artifact.verified.messages import at, channels_told, distan
 from driftnet.oracle.artifact.verified.operators import BROADCASTING
 from driftnet.oracle.ball_arithmetic.ball import Undecided, format_of, is_float
 from driftnet.oracle.scheme.folding import fold
-from driftnet.oracle.tolerances.table import (
-    CLIPPED,
-    PARAMETER_FLOAT_ERROR,
-    PARAMETER_HALF_STEP,
-    SCALE_ERROR,
-    UNDERFLOW,
-)
+from driftnet.oracle.tolerances.table import CLIPPED, PARAMETER_FLOAT_ERROR, PARAMETER_HALF_STEP, SCALE_ERROR, UNDERFLOW
 
 CODES = 255
 WIDE = 2.0**30

@@ -16,13 +16,7 @@ from driftnet.oracle.artifact.verified.constants import CODES
 from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.format import Format, Rounding
 from driftnet.oracle.artifact.verified.operators import CLIPPING, MEASURING, MOVEMENT, SHARING
-from driftnet.oracle.artifact.verified.range_outliers import (
-    BOUNDS,
-    Proportion,
-    bounds,
-    moved_from,
-    outliers,
-)
+from driftnet.oracle.artifact.verified.range_outliers import BOUNDS, Proportion, bounds, moved_from, outliers
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.ball_arithmetic.ball import Undecided, exact, format_of
 from driftnet.oracle.tolerances.table import ABSURD_RANGE, COVERED, ROOMY_RANGE
