@@ -16,7 +16,7 @@ import onnx
 from driftnet.diagnosis import kernels
 from driftnet.diagnosis.attribution import Remedy, remedies, stage_at_fault, under, with_options
 from driftnet.diagnosis.end_to_end import Impact, References, impact, losses
-from driftnet.diagnosis.inside import Inside, look_inside, made_by_cutting
+from driftnet.diagnosis.inside import Inside, in_form, look_inside, made_by_cutting
 from driftnet.diagnosis.likeness import unlike
 from driftnet.diagnosis.localize import Fault, Search, alike, locate
 from driftnet.diagnosis.result import Checked, Cost, Culprit, Diagnosis
@@ -27,7 +27,7 @@ from driftnet.findings.pipeline import Effort, Examination, examine
 from driftnet.findings.trial import TOO_MUCH, Trial, look, watch
 from driftnet.model.framed import framed
 from driftnet.model.graph import read
-from driftnet.model.inspect import Case, computing, has_any
+from driftnet.model.inspect import Case, computing, digest, has_any
 from driftnet.model.operators import Trait
 from driftnet.model.signature import folder_name
 from driftnet.model.submodel import Recording, UnrecordedError, recording_within, submodel
@@ -99,6 +99,8 @@ class Inquiry:
     inside    the tensors of the intact artifact, where these are known and tell right from wrong
     suspects  parts that go wrong there, though not by themselves
     given     the model as it was given; that of `trial` has the branches that are taken in the place of its Ifs
+    answers   whether outputs of the right form come out of the model: a part of it without may be cut out only
+    frames    such parts, by their digests, as they stand in the model
     """
 
     trial: Trial
@@ -112,6 +114,8 @@ class Inquiry:
     inside: Inside | None = None
     suspects: list[Case] = field(default_factory=list)
     given: Case | None = None
+    answers: bool = False
+    frames: dict[str, Case] = field(default_factory=dict)
 
     @property
     def case(self) -> Case:
@@ -124,11 +128,21 @@ class Inquiry:
         return self.limit - (self.trial.runner.target_runs - self.started)
 
     def look(self, case: Case, share: float = 1.0) -> Verdict:
-        """The verdict on a run of a part. Raises ExhaustedError once the time or this share of the runs is spent."""
+        """The verdict on a run of a part, as it stands in the model where it fails for being cut out only. Raises
+        ExhaustedError once the time or this share of the runs is spent."""
         if self.left <= (1 - share) * self.limit:
             raise ExhaustedError
         trial = replace(self.trial, case=case)
-        return kernels.judged(trial, *self.watch(trial), self.watch)
+        verdict = kernels.judged(trial, *self.watch(trial), self.watch)
+        if not self.answers or not verdict.failed or verdict.in_values:
+            return verdict
+        if within := framed(self.case, case):
+            trial = replace(self.trial, case=within)
+            there = kernels.judged(trial, *self.watch(trial), self.watch)
+            if there.in_values or not there.failed:
+                self.frames[digest(case)] = within
+                return there
+        return verdict
 
     def survey(self, case: Case, share: float) -> Verdict:
         """The verdict on a part from the inside of the intact artifact, where that agrees; else `look`."""
@@ -169,6 +183,7 @@ class Found:
     unlocated     how a window fails that nobody had the time to look into
     hasty         the time was spent before all faults had been looked for and weighed
     unheard       it was spent before anybody knew whether the model fails for the rounding of a fast kernel only
+    unweighed     it was spent before all had been weighed that is right by a rule only
     """
 
     target: str
@@ -186,6 +201,7 @@ class Found:
     unlocated: Verdict | None = None
     hasty: bool = False
     unheard: bool = False
+    unweighed: bool = False
     excused: list[tuple[tuple[int, ...], str, Impact]] = field(default_factory=list)
     needed: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
 
@@ -247,7 +263,9 @@ def _checked(
     if verdict.word is Word.REJECTS:
         return checked
     hurried = trial.hurried(verdict, observation) if observation else trial
-    inquiry = Inquiry(hurried, known_issues, allowance, spared, tell, started, limit, first > DEAR)
+    answers = bool(observation and observation.outputs) and (verdict.in_values or not verdict.failed)
+    dear = first > DEAR
+    inquiry = Inquiry(hurried, known_issues, allowance, spared, tell, started, limit, dear, answers=answers)
     try:
         checked = replace(checked, verdict=kernels.judged(trial, verdict, observation, inquiry.watch, whole=True))
     except ExhaustedError:
@@ -328,6 +346,11 @@ def _localized(inquiry: Inquiry, checked: Checked, unheard: bool) -> Checked:
     culprits = culprits or _blamed(diagnoses)
     if found.excused and not verdict.failed:
         verdict, culprits = _not_usable(case, found)
+    elif found.unweighed and verdict.word is Word.AGREES:
+        message = (
+            "an output is lost, and the budget was spent before it was known whether what is right by a rule does it"
+        )
+        verdict = replace(verdict, word=Word.ABSTAINS, message=f"{message}: {verdict.message}", rule=BUDGET)
     if verdict.failed and (unasked := _unasked(inquiry, checked, found, serious)):
         message = f"undecided, for the budget was spent before it was known {unasked}: {verdict.message}"
         verdict = replace(verdict, word=Word.ABSTAINS, message=message, rule=BUDGET)
@@ -406,8 +429,11 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
         found.depth = along_the_depth(inquiry.case, verdicts, inquiry.inside, recorded)
         weighing = replace(inquiry, spared=WEIGHED * inquiry.spared)
         _weigh(weighing, recorded, checked, found)
-        with contextlib.suppress(ExhaustedError, ReferenceError):
-            _weigh_excuses(weighing, recorded, checked, found)
+        try:
+            with contextlib.suppress(ReferenceError):
+                _weigh_excuses(weighing, recorded, checked, found)
+        except ExhaustedError:
+            found.unweighed = True
     found.hasty = not inquiry.in_time
     if not _harmless(checked, found):
         _diagnose(inquiry, whole, found)
@@ -431,16 +457,8 @@ def _survey(inquiry: Inquiry, recorded: Recording, whole: Verdict, judged: list[
     def explains(verdict: Verdict) -> bool:
         return _is_wrong(verdict, whole) and (verdict.in_values or not whole.in_values)
 
-    def judge(part: Case) -> Verdict:
-        verdict = inquiry.survey(part, share)
-        if whole.failed or not verdict.failed or verdict.in_values:
-            return verdict
-        within = framed(inquiry.case, part)  # it may fail for being cut out
-        there = inquiry.look(within, share) if within else verdict
-        return there if there.word is Word.AGREES else verdict
-
     try:
-        for one in survey(inquiry.case, recorded, judge, explains):
+        for one in survey(inquiry.case, recorded, lambda part: inquiry.survey(part, share), explains):
             judged.append(one)
             seen = {node for j in judged for node in j.nodes}
             inquiry.tell(f"windows: {len(seen)} of {live} nodes")
@@ -509,6 +527,8 @@ def _weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found
             _, seen = inquiry.watch(replace(trial, case=fault.case))
             if not seen or not seen.outputs:
                 continue
+            if digest(fault.case) in inquiry.frames:
+                seen = replace(seen, outputs=tuple(map(in_form, seen.outputs, recorded.feeds)))
             alone = fault.verdict.failed and not _is_wrong(fault.verdict, checked.verdict)
             if alone or made_by_cutting(fault, seen.outputs, inside, recorded):
                 found.faults.remove(fault)
@@ -517,6 +537,7 @@ def _weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found
                 wrong = fault.verdict.output
                 found.distributions[fault.nodes] = distribution(wrong, seen.outputs, recorded.feeds)
         _keep_intertwined(inquiry, recorded, checked, found)
+        _keep_drowned(inquiry, found)
 
     def share(fault: Fault) -> float:
         weighed = found.impacts.get(fault.nodes)
@@ -541,6 +562,16 @@ def _keep_intertwined(inquiry: Inquiry, recorded: Recording, checked: Checked, f
         within = inside.verdict(fault.case) if inside else None
         if within and within.failed:
             found.impacts[fault.nodes] = None
+
+
+def _keep_drowned(inquiry: Inquiry, found: Found) -> None:
+    """Let no share tell of a fault without noise that only the noise of quantizing makes a small one: what it does is
+    held against the other faults."""
+    weighed = {fault: said for fault in found.faults if (said := found.impacts.get(fault.nodes))}
+    most = max((said.change for said in weighed.values()), default=0.0)
+    for fault, said in weighed.items():
+        if inquiry.trial.quantizes and fault.verdict.tier in FLOAT and said.change**2 >= LEAST_SHARE * most**2:
+            found.impacts[fault.nodes] = replace(said, noisy=True)
 
 
 def _impact(
@@ -622,7 +653,7 @@ def _unasked(inquiry: Inquiry, checked: Checked, found: Found, serious: Sequence
 
 def _is_right(checked: Checked) -> bool:
     """Whether the outputs are as good as right."""
-    return all(row.relative_l2 < LEAST_CHANGE for row in checked.end_to_end)
+    return all(row.change < LEAST_CHANGE for row in checked.end_to_end)
 
 
 def _is_lost(checked: Checked) -> bool:
@@ -681,7 +712,7 @@ def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
         effort = Effort(REDUCED * inquiry.allowance.left, stop=inquiry.reducing)
         if nodes:  # of the model as a whole nothing is known without it
             effort = replace(effort, calls=max(0, inquiry.left - RESERVED))
-        trial = replace(inquiry.trial, case=case)
+        trial = replace(inquiry.trial, case=inquiry.frames.get(digest(case), case))
         try:
             if trial.quantizes and kernels.used(trial):  # or it may be taken for the rounding that hides it
                 trial = kernels.uncovered(trial, *inquiry.watch(trial))[0]

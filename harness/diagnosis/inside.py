@@ -58,15 +58,17 @@ def look_inside(trial: Trial, recorded: Recording, names: Sequence[str] = ()) ->
     tensors = trial.runner.tap(trial.case, trial.installed, trial.recipe, asked)
     return Inside(
         trial,
-        [
-            {**feed, **{name: _in_form(x, right[name].shape) for name, x in found.items() if name in right}}
-            for feed, found, right in zip(trial.case.feeds, tensors, recorded.feeds)
-        ],
+        [{**feed, **in_form(found, right)} for feed, found, right in zip(trial.case.feeds, tensors, recorded.feeds)],
     )
 
 
-def _in_form(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """`x` in `shape`, if that differs in dims of 1 only: MNN holds what a 1-D Conv makes in four dims."""
+def in_form(found: Tensors, right: Tensors) -> Tensors:
+    """The tensors of `found` that are in `right`, each of that shape if it differs in dims of 1 only: MNN holds what a
+    1-D Conv makes in four dims."""
+    return {name: _in_shape(x, right[name].shape) for name, x in found.items() if name in right}
+
+
+def _in_shape(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     same = [n for n in x.shape if n != 1] == [n for n in shape if n != 1]
     return x.reshape(shape) if same else x
 

@@ -123,6 +123,28 @@ def test_the_fault_that_does_the_damage_comes_first_and_one_without_is_a_note(
     assert [note.node for note in checked.notes] == noted
 
 
+def test_a_fault_that_the_noise_of_quantizing_drowns_is_none_the_less_one(runner, monkeypatch):
+    """The Relu that is a tenth too large explains a millionth of what is mostly noise."""
+    case, wrong = two_branches(), replace(WRONG, tier=Tier.RUNNING_ERROR)
+
+    def watched(trial):
+        outputs = runner.reference.run(trial.case).outputs
+        small = any(node.name == "small" for node in trial.case.proto.graph.node)
+        if len(trial.case.proto.graph.node) == len(case.proto.graph.node):
+            return Verdict(Word.AGREES, Tier.BUDGET), Observation((), ({"y": 1.1 * outputs[0]["y"]},))
+        factor = np.float32(1.1 if small else 1)
+        seen = Observation((), tuple({name: factor * x for name, x in out.items()} for out in outputs))
+        return (wrong if small else Verdict(Word.AGREES)), seen
+
+    monkeypatch.setattr(checks, "watch", watched)
+    monkeypatch.setattr(checks, "examine", lambda trial, *args, **options: checks.Examination(wrong))
+    installed = resolve("onnxruntime-quant")
+    closed = replace(installed, target=replace(installed.target, tap=None))
+    checked = check(Trial(case, closed, {"quantize": "dynamic"}, runner), ())
+    assert checked.verdict.word is Word.DIVERGES, checked.verdict
+    assert [(culprit.node, round(culprit.impact, 3)) for culprit in checked.culprits] == [("small", 0.0)]
+
+
 def cut_after(runs, monkeypatch, watched):
     """Let the time of a check be spent once so many runs have been watched."""
     seen = []
@@ -300,6 +322,19 @@ def test_floats_that_are_right_by_a_rule_are_named_where_they_take_an_output_awa
     assert ("relu" in [c.node for c in checked.culprits]) is not usable
 
 
+@OF_USE
+def test_a_lost_output_agrees_by_no_rule_that_no_time_was_left_to_weigh(runner, monkeypatch, x, off, usable):
+    by_rule = Verdict(Word.AGREES, Tier.RUNNING_ERROR, rule="approximated")
+
+    def spent(*args, **more):
+        raise ExhaustedError
+
+    monkeypatch.setattr(checks, "submodel", spent)
+    verdict = told(runner, monkeypatch, x, off, part=by_rule, whole=by_rule).verdict
+    assert verdict.word is (Word.AGREES if usable else Word.ABSTAINS), verdict
+    assert ("an output is lost" in verdict.message) is not usable, verdict.message
+
+
 def test_a_part_that_cannot_be_cut_out_does_not_end_the_weighing_of_the_others(runner, monkeypatch):
     by_rule, cut = Verdict(Word.AGREES, Tier.RUNNING_ERROR, rule="approximated"), []
 
@@ -313,3 +348,23 @@ def test_a_part_that_cannot_be_cut_out_does_not_end_the_weighing_of_the_others(r
     monkeypatch.setattr(checks, "survey", lambda *args: 2 * [Judged(((0,),), by_rule)])
     checked = told(runner, monkeypatch, 1, 3, part=by_rule, whole=by_rule)
     assert (len(cut), checked.verdict.word) == (2, Word.DIVERGES), checked.verdict
+
+
+def test_a_part_that_fails_for_being_cut_out_hides_no_weight_that_does_nothing(runner):
+    """A 1-D Conv that ends a part has a dim too many in MNN, and of channels of hardly anything all weights are one."""
+    rng = np.random.default_rng(0)
+    w, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((8, 4, 1), (8, 8, 1)))
+    w[3] *= 1e-5
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["m"]),
+        helper.make_node("Relu", ["m"], ["p"]),
+        helper.make_node("Conv", ["p", "v"], ["n"]),
+        helper.make_node("Relu", ["n"], ["q"]),
+        helper.make_node("GlobalAveragePool", ["q"], ["y"]),
+    ]
+    x = rng.standard_normal((1, 4, 16)).astype(np.float32)
+    case = models.case(nodes, {"x": x}, {"w": w, "v": v}, outputs=[("y", TensorProto.FLOAT, (1, 8, 1))])
+    checked = check(Trial(case, resolve("mnn"), {"quantize": "weight-only"}, runner), ())
+    assert checked.verdict.word is Word.AGREES, checked.verdict
+    assert "but for what does nothing to the outputs: weight" in checked.verdict.message, checked.verdict.message
+    assert [note.op_type for note in checked.notes] == ["Conv"], checked.notes
