@@ -134,12 +134,13 @@ def toggled_trans_b(at: Site) -> None:
 
 bug("lost-mean", ["BatchNormalization"], alter(3, np.zeros_like), "The mean is not subtracted.")
 bug("variance-for-deviation", ["BatchNormalization"], alter(4, np.square), "The variance is divided by, not its root.")
-
-
-@on("BatchNormalization", "InstanceNormalization", "LayerNormalization")
-def wrong_epsilon(at: Site) -> None:
-    """epsilon is a hundred times too large."""
-    at.put(epsilon=100 * at.get("epsilon", 1e-5))
+NORMS = ("BatchNormalization", "InstanceNormalization", "LayerNormalization")  # those that are folded or fused
+bug(
+    "wrong-epsilon",
+    NORMS,
+    put(epsilon=lambda e: 100 * (1e-5 if e is None else e)),
+    "epsilon is a hundred times too large.",
+)
 
 
 @mutant(converting, "grouped-conv-transpose-batch-norm")
@@ -183,12 +184,8 @@ def constants_in_half_precision(model: ModelProto) -> None:
 # Recurrent operators
 
 bug("lost-peepholes", ["LSTM"], lambda at: at.drop(7), "The peephole weights of LSTM are ignored.")
-
-
-@on(*CELLS, focus=(*CELLS, "multi-input-gru"))
-def lost_initial_state(at: Site) -> None:
-    """A recurrent layer starts from zero whatever it is given."""
-    at.drop(5)
+FROM_ZERO = "A recurrent layer starts from zero whatever it is given."
+bug("lost-initial-state", CELLS, lambda at: at.drop(5), FROM_ZERO, focus=(*CELLS, "multi-input-gru"))
 
 
 @on(*CELLS)

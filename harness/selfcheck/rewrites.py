@@ -25,7 +25,19 @@ for _flag, (_default, _op_types, _focus) in FLAGS.items():
     bug(f"toggled-{_flag}".replace("_", "-"), _op_types, _toggled, f"{_flag} is taken for its opposite.", _focus)
 
 
+def backwards(at: Site) -> None:
+    """The operands in the wrong order."""
+    at.node.input[:] = at.node.input[::-1]
+
+
 # Elementwise operators and activations
+
+LOST_BOUND = "The upper bound of Clip is lost; where there is none, the lower one."
+bug("lost-clip-bound", ["Clip"], lambda at: at.drop(2 if at.has(2) else 1), LOST_BOUND)
+OTHER_GELU = "Gelu is computed by tanh where erf is asked for, and the other way round."
+bug("approximate-gelu", ["Gelu"], put(approximate=lambda by: "none" if by == "tanh" else "tanh"), OTHER_GELU)
+ORDERED = ("Sub", "Div", "Pow", "Mod", "Less", "Greater")  # of each kind, those that networks have
+bug("swapped-operands", ORDERED, backwards, "The operands of an operator that is not commutative are exchanged.")
 
 
 @on(*BROADCASTING, focus=("scaled-conv", "group-norm", "PRelu", "Add", "Mul"))
@@ -60,6 +72,12 @@ def dropped_activation(at: Site) -> None:
     at.node.op_type = "Identity"
 
 
+@on("Elu", "HardSigmoid", "LeakyRelu", "Selu", "ThresholdedRelu", "Celu", "LRN")
+def default_parameters(at: Site) -> None:
+    """Parameters of an activation or of LRN are ignored in favour of the defaults."""
+    at.put(alpha=None, beta=None, gamma=None, bias=None)
+
+
 @on("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", focus=("residual-block", "unet-down"))
 def activation_before_addition(at: Site) -> None:
     """The activation moves from behind an addition to its first operand."""
@@ -79,30 +97,6 @@ def activation_before_addition(at: Site) -> None:
     nodes.insert(index, moved)
     nodes.insert(index, activation)
     nodes.remove(addition.node)
-
-
-@on("Elu", "HardSigmoid", "LeakyRelu", "Selu", "ThresholdedRelu", "Celu", "LRN")
-def default_parameters(at: Site) -> None:
-    """Parameters of an activation or of LRN are ignored in favour of the defaults."""
-    at.put(alpha=None, beta=None, gamma=None, bias=None)
-
-
-@on("Clip")
-def lost_clip_bound(at: Site) -> None:
-    """The upper bound of Clip is lost; where there is none, the lower one."""
-    at.drop(2 if at.has(2) else 1)
-
-
-@on("Gelu")
-def approximate_gelu(at: Site) -> None:
-    """Gelu is computed by tanh where erf is asked for, and the other way round."""
-    at.put(approximate="none" if at.get("approximate") == "tanh" else "tanh")
-
-
-@on("Sub", "Div", "Pow", "Mod", "Less", "Greater")
-def swapped_operands(at: Site) -> None:
-    """The operands of an operator that is not commutative are exchanged."""
-    at.node.input[:] = at.node.input[::-1]
 
 
 @on("Where")
@@ -169,18 +163,21 @@ def mean_of_one_more(at: Site) -> None:
 
 # Data movement
 
+bug("reversed-concat", ["Concat"], backwards, "Concat joins its operands in the wrong order.")
+bug("other-triangle", ["Trilu"], put(upper=lambda upper: int(upper == 0)), "Trilu keeps the other triangle.")
+DEPTH_FIRST = put(mode=lambda mode: "DCR" if mode == "CRD" else "CRD")
+bug("toggled-depth-to-space-mode", ["DepthToSpace"], DEPTH_FIRST, "DepthToSpace takes columns first for depth first.")
+SCATTERS = ("ScatterElements", "ScatterND")  # that combine what meets
+bug("ignored-scatter-reduction", SCATTERS, put(reduction=None), "Scattering overwrites where it is to add or multiply.")
+LINEAR = put(mode=lambda mode: "linear" if mode in (None, "nearest") else "nearest")
+bug("linear-for-nearest", ["Resize"], LINEAR, "Resize takes nearest for linear, and the other way round.")
+
 
 @on("Transpose", focus=("Transpose", "transposes"))
 def inverted_perm(at: Site) -> None:
     """The permutation of Transpose is taken for its inverse."""
     if perm := at.get("perm"):
         at.put(perm=[int(k) for k in np.argsort(perm)])
-
-
-@on("Concat")
-def reversed_concat(at: Site) -> None:
-    """Concat joins its operands in the wrong order."""
-    at.node.input[:] = at.node.input[::-1]
 
 
 @on("Split")
@@ -231,33 +228,9 @@ def next_axis(at: Site) -> None:
         at.put(axis=(at.get("axis", 0) + 1) % len(shape))
 
 
-@on("Trilu")
-def other_triangle(at: Site) -> None:
-    """Trilu keeps the other triangle."""
-    at.put(upper=1 - at.get("upper", 1))
-
-
-@on("DepthToSpace")
-def toggled_depth_to_space_mode(at: Site) -> None:
-    """DepthToSpace takes columns first for depth first."""
-    at.put(mode="DCR" if at.get("mode") == "CRD" else "CRD")
-
-
-@on("ScatterElements", "ScatterND")
-def ignored_scatter_reduction(at: Site) -> None:
-    """Scattering overwrites where it is to add or multiply."""
-    at.put(reduction=None)
-
-
 @on("Resize")
 def asymmetric_resize(at: Site) -> None:
     """Resize takes its coordinates for asymmetric ones, and those for half-pixel ones."""
     mode = at.get("coordinate_transformation_mode", "half_pixel")
     if mode != "tf_crop_and_resize":
         at.put(coordinate_transformation_mode="half_pixel" if mode == "asymmetric" else "asymmetric")
-
-
-@on("Resize")
-def linear_for_nearest(at: Site) -> None:
-    """Resize takes nearest for linear, and the other way round."""
-    at.put(mode="linear" if at.get("mode", "nearest") == "nearest" else "nearest")
