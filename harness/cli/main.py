@@ -13,7 +13,7 @@ import webbrowser
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import click
 from driftnet import api
@@ -48,7 +48,39 @@ OUT = _Console(highlight=False, soft_wrap=True, width=_WIDTH)
 ERR = _Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+class Told(NamedTuple):
+    """What a command has to tell: its result, by what that is shown to people, and the exit status."""
+
+    result: Mapping[str, Any]
+    show: Callable[[Console, Mapping[str, Any]], None]
+    status: int = 0
+
+
+class _Command(click.Command):
+    """A command with --json, whose function gives what it has Told; its value is the exit status."""
+
+    def __init__(self, *words: Any, **settings: Any) -> None:
+        super().__init__(*words, **settings)
+        self.params.append(options.as_json)
+
+    def invoke(self, context: click.Context) -> int:
+        context.meta["as_json"] = context.params.pop("as_json")
+        told: Told = super().invoke(context)
+        if not context.meta["as_json"]:
+            told.show(OUT, told.result)
+            return told.status
+        try:
+            click.echo(json_text(told.result))
+        except BrokenPipeError:
+            _nowhere(sys.stdout)
+        return told.status
+
+
+class _Commands(click.Group):
+    command_class = _Command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(package_name="driftnet")
 def driftnet() -> None:
     """Differential fuzz testing for ONNX deployment toolchains: convert, quantize, execute, compare, minimize.
@@ -102,8 +134,7 @@ def driftnet() -> None:
 @options.memory
 @click.option("--all", "every", is_flag=True, help="List what is known too, instead of counting it.")
 @options.hide_files
-@options.as_json
-def fuzz(report: Path | None, no_steer: bool, only_new: bool, every: bool, as_json: bool, **given: Any) -> int:
+def fuzz(report: Path | None, no_steer: bool, only_new: bool, every: bool, **given: Any) -> Told:
     """Generate graphs, push them through the targets, save what diverges.
 
     With --state the exit status is 1 only where a cause is new, comes back or gets worse; 3 where some are open.
@@ -123,21 +154,19 @@ def fuzz(report: Path | None, no_steer: bool, only_new: bool, every: bool, as_js
         given["seed"] = api.next_seed(given["state"]) if given["state"] else 0
     folder = report or RUNS / time.strftime(f"fuzz-%Y%m%d-%H%M%S-seed{given['seed']}")
     plan = api.Plan(report=folder, steer=not no_steer, **given)
-    with progress.shown(ERR, quiet=as_json) as show:
+    with progress.shown(ERR, quiet=click.get_current_context().meta["as_json"]) as show:
         summary = api.fuzz(plan, listeners=[progress.written(folder), show])
     result = summary.as_json()
     if only_new:
         result["findings"] = [finding for finding in result["findings"] if finding["status"] == "new"]
     status = summary.status_of_new if only_new else summary.exit_status
-    _print(result, as_json, partial(campaign.ended, folder=folder, status=status, every=every))
-    return status
+    return Told(result, partial(campaign.ended, folder=folder, status=status, every=every), status)
 
 
 @driftnet.command(short_help="What nights know of each cause; merge states.")
 @click.argument("folder", type=PATH, metavar="DIR")
 @click.option("--merge", "others", multiple=True, type=PATH, metavar="OTHER", help="Take in what this state knows.")
-@options.as_json
-def state(folder: Path, others: Sequence[Path], as_json: bool) -> int:
+def state(folder: Path, others: Sequence[Path]) -> Told:
     """What the nights of `fuzz --state DIR` know: each cause that one announced, and whether it is open or fixed.
 
     --merge takes in other states, of jobs that ran beside each other or of another machine, in any order and as often
@@ -149,8 +178,7 @@ def state(folder: Path, others: Sequence[Path], as_json: bool) -> int:
     """
     from driftnet.cli.report import nightly
 
-    _print(api.merge_states(folder, others), as_json, nightly.state)
-    return 0
+    return Told(api.merge_states(folder, others), nightly.state)
 
 
 @driftnet.command(short_help="Run saved cases again.")
@@ -163,8 +191,7 @@ def state(folder: Path, others: Sequence[Path], as_json: bool) -> int:
 @options.python
 @options.timeout(SAVED_SECONDS)
 @options.hide_files
-@options.as_json
-def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
+def replay(paths: Sequence[Path], **given: Any) -> Told:
     """Run saved cases again, and say whether each behaves as its status says.  [default: corpus]
 
     Exit status: 0 each case behaves as its status says; 3 so, and an open one reproduced; 1 one does not.
@@ -175,8 +202,7 @@ def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
     """
     result = api.replay(paths or (Path("corpus"),), **given)
     _warn_of_the_network(result)
-    _print(result, as_json, tables.replay)
-    return api.replay_status(result)
+    return Told(result, tables.replay, api.replay_status(result))
 
 
 def _list(context: click.Context, option: click.Parameter, text: str | None) -> list[str]:
@@ -191,8 +217,7 @@ def _list(context: click.Context, option: click.Parameter, text: str | None) -> 
 @options.budget(math.inf, "With --all: time after which no other cause is begun.")
 @options.corpus(None)
 @options.hide_files
-@options.as_json
-def bisect(corpus: Path, as_json: bool, **given: Any) -> int:
+def bisect(corpus: Path, **given: Any) -> Told:
     """Run a case on the releases of its target, each in an environment made for it once: first bad, last good.
 
     Of a cause, its smallest case is run. What a release is too old for, or refuses, counts neither as good nor as bad.
@@ -208,9 +233,7 @@ def bisect(corpus: Path, as_json: bool, **given: Any) -> int:
     def tell(case: str, release: str, state: str) -> None:
         ERR.print(f"{case} {release}: {state}", markup=False)
 
-    result = api.bisect(**given, root=corpus, tell=tell)
-    _print(result, as_json, tables.bisect)
-    return 0
+    return Told(api.bisect(**given, root=corpus, tell=tell), tables.bisect)
 
 
 @driftnet.command(short_help="Which operators work, of which types?")
@@ -223,8 +246,7 @@ def bisect(corpus: Path, as_json: bool, **given: Any) -> int:
 @click.option("--out", type=PATH, metavar="DIR", help="Where to write support.html, support.md and support.json.")
 @options.corpus(options.there)
 @options.hide_files
-@options.as_json
-def support(corpus: Path, out: Path | None, as_json: bool, **given: Any) -> int:
+def support(corpus: Path, out: Path | None, **given: Any) -> Told:
     """Which operators does a target have, of which types, ranks and attributes? Runs models of one operator each.
 
     Works, diverges, crashes, errors or refused, with the causes that are known. What is between operators (fusions)
@@ -241,8 +263,7 @@ def support(corpus: Path, out: Path | None, as_json: bool, **given: Any) -> int:
         from driftnet.cli.report import pages
 
         result["page"] = str(pages.write_support(result, out))
-    _print(result, as_json, tables.support)
-    return 0
+    return Told(result, tables.support)
 
 
 @driftnet.command(short_help="What was asked of a target, and what never?")
@@ -251,8 +272,7 @@ def support(corpus: Path, out: Path | None, as_json: bool, **given: Any) -> int:
 @options.operators
 @click.option("--out", type=PATH, metavar="DIR", help="Where to write coverage.html and coverage.json.")
 @click.option("--all", "every", is_flag=True, help="Every operator, not only those of which most was never asked.")
-@options.as_json
-def coverage(out: Path | None, every: bool, as_json: bool, **given: Any) -> int:
+def coverage(out: Path | None, every: bool, **given: Any) -> Told:
     """What have nights or a run asked of each target: operators by types, ranks, opsets, attributes, options of
     recipes; by what it was judged; and what was never asked.
 
@@ -271,8 +291,7 @@ def coverage(out: Path | None, every: bool, as_json: bool, **given: Any) -> int:
         from driftnet.cli.report import pages
 
         result["page"] = str(pages.write_coverage(result, out))
-    _print(result, as_json, partial(tables.coverage, every=every))
-    return 0
+    return Told(result, partial(tables.coverage, every=every))
 
 
 @driftnet.command(short_help="One real model: verdict, fault, reduced case.")
@@ -303,8 +322,7 @@ def coverage(out: Path | None, every: bool, as_json: bool, **given: Any) -> int:
 @options.timeout(REAL_SECONDS)
 @options.memory
 @options.hide_files
-@options.as_json
-def check(model: Path, quantize: str | None, as_json: bool, **given: Any) -> int:
+def check(model: Path, quantize: str | None, **given: Any) -> Told:
     """One real model: does each target do what onnxruntime does, and if not, which nodes show it?
 
     Exit status: 0 agrees, or is accepted; 1 diverges, fails, crashes or hangs (3 when known); 2 rejects, invalid,
@@ -328,8 +346,7 @@ def check(model: Path, quantize: str | None, as_json: bool, **given: Any) -> int
     _warn_of_the_network(result)
     if settings.out:
         result["page"] = str(_write_check(result, model, settings.out, settings))
-    _print(result, as_json, tables.check)
-    return api.check_status(result)
+    return Told(result, tables.check, api.check_status(result))
 
 
 def _write_check(result: dict[str, Any], model: Path, out: Path, settings: api.CheckSettings) -> Path:
@@ -353,8 +370,7 @@ def _write_check(result: dict[str, Any], model: Path, out: Path, settings: api.C
 @options.corpus(options.there)
 @options.python
 @options.hide_files
-@options.as_json
-def lint(model: Path, as_json: bool, **given: Any) -> int:
+def lint(model: Path, **given: Any) -> Told:
     """Which known causes of failure does a model meet on a target, by their triggers alone? Nothing is run.
 
     For each place: the node, how severe it is, and what to do instead. What depends on the numbers that are fed, or on
@@ -368,8 +384,7 @@ def lint(model: Path, as_json: bool, **given: Any) -> int:
     if given["recipe"] is not None and given["options"]:
         raise UserError("--recipe and --option exclude each other", hint="driftnet lint --help")
     result = api.lint(model, **given)
-    _print(result, as_json, tables.lint)
-    return api.lint_status(result)
+    return Told(result, tables.lint, api.lint_status(result))
 
 
 @driftnet.command(short_help="A quantized model against its float model.")
@@ -379,8 +394,7 @@ def lint(model: Path, as_json: bool, **given: Any) -> int:
 @options.timeout(REAL_SECONDS)
 @options.memory
 @options.hide_files
-@options.as_json
-def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
+def audit(model: Path, quantized: Path, **given: Any) -> Told:
     """Is the quantized model a right quantization of the float model, whatever tool made it, and executed as written?
 
     Exit status: 0 yes; 1 no, and what is wrong; 2 less than 95 % of the float model's nodes could be compared, or a
@@ -392,8 +406,7 @@ def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
     with ERR.status(f"auditing {quantized}"):
         result = api.audit(model, quantized, **given)
     _warn_of_the_network(result)
-    _print(result, as_json, tables.audit)
-    return api.audit_status(result)
+    return Told(result, tables.audit, api.audit_status(result))
 
 
 @driftnet.command(short_help="Make a failing case or model small.")
@@ -404,8 +417,7 @@ def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
 @options.python
 @options.timeout(SAVED_SECONDS)
 @options.hide_files
-@options.as_json
-def reduce(path: Path, as_json: bool, **given: Any) -> int:
+def reduce(path: Path, **given: Any) -> Told:
     """Make a failing case or model as small as its failure allows.
 
     \b
@@ -417,8 +429,7 @@ def reduce(path: Path, as_json: bool, **given: Any) -> int:
     with progress.told(ERR, f"reducing {path}") as tell:
         result = api.reduce(path, **given, tell=tell)
     _warn_of_the_network(result)
-    _print(result, as_json, tables.fields)
-    return 0
+    return Told(result, tables.fields)
 
 
 @driftnet.command(short_help="Set the status of a cause or case.")
@@ -431,8 +442,7 @@ def reduce(path: Path, as_json: bool, **given: Any) -> int:
 @click.option("--split", type=PATH, metavar="CASE", help="A case of this cause that is another one.")
 @options.corpus(None)
 @options.hide_files
-@options.as_json
-def triage(path: Path, corpus: Path, as_json: bool, **given: Any) -> int:
+def triage(path: Path, corpus: Path, **given: Any) -> Told:
     """Set the status of a cause with all its cases, or of one case; what stands in a report is brought into the corpus,
     where it gets a cause if it had none.
 
@@ -443,9 +453,7 @@ def triage(path: Path, corpus: Path, as_json: bool, **given: Any) -> int:
     Examples: driftnet triage 19604402 --status fixed --upstream https://example.org/7
               driftnet triage 19604402 --merge 65ff9490
     """
-    result = api.triage(path, root=corpus, **given)
-    _print(result, as_json, tables.fields)
-    return 0
+    return Told(api.triage(path, root=corpus, **given), tables.fields)
 
 
 @driftnet.command(short_help="HTML pages of runs and of saved cases.")
@@ -455,8 +463,7 @@ def triage(path: Path, corpus: Path, as_json: bool, **given: Any) -> int:
 )
 @click.option("--open", "opened", is_flag=True, help="Show it in a browser: of one finding, its own page.")
 @options.hide_files
-@options.as_json
-def report(paths: Sequence[Path], out: Path, opened: bool, as_json: bool) -> int:
+def report(paths: Sequence[Path], out: Path, opened: bool) -> Told:
     """HTML pages of the findings of runs and of saved cases.  [default: corpus]
 
     \b
@@ -469,13 +476,12 @@ def report(paths: Sequence[Path], out: Path, opened: bool, as_json: bool) -> int
     with ERR.status("running the cases, to show what they answer"):
         answers = api.answers(result)
     result["page"] = str(overview.write_report(result, out, answers))
-    _print(result, as_json, tables.report)
     if opened:
         own = {overview.page_of(row) for row in result["cases"]}
         page = out / (own.pop() if len(own) == 1 else "index.html")
         if not webbrowser.open(page.resolve().as_uri()):
             ERR.print(f"no browser opens here; the page: {page}", markup=False)
-    return 0
+    return Told(result, tables.report)
 
 
 @driftnet.command(short_help="Write just the graphs, as ONNX tests.")
@@ -485,8 +491,7 @@ def report(paths: Sequence[Path], out: Path, opened: bool, as_json: bool) -> int
 @click.option("--target", default="", metavar="NAME", help="Only what this target takes, where that is little.")
 @options.seeds
 @click.option("--out", type=PATH, required=True, metavar="DIR")
-@options.as_json
-def generate(as_json: bool, **given: Any) -> int:
+def generate(**given: Any) -> Told:
     """Write just the graphs, as ONNX backend-test folders DIR/test_000000, DIR/test_000001 ...
 
     \b
@@ -494,9 +499,7 @@ def generate(as_json: bool, **given: Any) -> int:
               driftnet generate --cases 20 --focus Conv --out graphs/
               driftnet generate --cases 20 --from model.onnx --out graphs/
     """
-    result = api.generate(**given)
-    _print(result, as_json, tables.fields)
-    return 0
+    return Told(api.generate(**given), tables.fields)
 
 
 @driftnet.command(short_help="Systems under test and their options.")
@@ -505,8 +508,7 @@ def generate(as_json: bool, **given: Any) -> int:
     "--try", "word", metavar="MODULE:ATTRIBUTE", help="Run the easiest model on this target, registered or not."
 )
 @options.hide_files
-@options.as_json
-def targets(prune: bool, word: str | None, as_json: bool) -> int:
+def targets(prune: bool, word: str | None) -> Told:
     """What can be examined: targets, their releases and their options.
 
     With --try a Relu goes through each stage of a target under every value of its options. Exit status 2 where a
@@ -517,11 +519,8 @@ def targets(prune: bool, word: str | None, as_json: bool) -> int:
               driftnet targets --try my_package.driftnet_target:TARGET
     """
     if word:
-        _print(api.attempt(word), as_json, tables.tried)
-        return 0
-    result = api.targets(prune=prune)
-    _print(result, as_json, tables.targets)
-    return 0
+        return Told(api.attempt(word), tables.tried)
+    return Told(api.targets(prune=prune), tables.targets)
 
 
 @driftnet.command(short_help="Does the oracle see bugs planted into targets?")
@@ -533,8 +532,7 @@ def targets(prune: bool, word: str | None, as_json: bool) -> int:
 @options.workers("1")
 @options.corpus(options.there)
 @options.hide_files
-@options.as_json
-def selfcheck(corpus: Path, as_json: bool, **given: Any) -> int:
+def selfcheck(corpus: Path, **given: Any) -> Told:
     """Plant bugs (mutants) into real targets, and count which of them the oracle detects.
 
     Exit status: 0; 1 when less than 80 % of a kind or 97 % of all are detected, a clean target is blamed, the oracle
@@ -550,16 +548,14 @@ def selfcheck(corpus: Path, as_json: bool, **given: Any) -> int:
         corpus_folder=corpus,
         listener=lambda kind, count: ERR.print(f"{kind}: {count.detected} of {count.effective}", markup=False),
     )
-    _print(result, as_json, tables.selfcheck)
-    return api.selfcheck_status(result)
+    return Told(result, tables.selfcheck, api.selfcheck_status(result))
 
 
 @driftnet.command(short_help="Measure driftnet itself, in CPU time.")
 @click.argument("name", required=False)
 @click.option("--compare", nargs=2, type=PATH, metavar="A B", help="Two result files instead of a run: B against A.")
 @click.option("--out", type=PATH, metavar="FILE", help="Where to write the result as JSON.")
-@options.as_json
-def bench(name: str | None, compare: tuple[Path, Path] | None, out: Path | None, as_json: bool) -> int:
+def bench(name: str | None, compare: tuple[Path, Path] | None, out: Path | None) -> Told:
     """Measure driftnet itself, in CPU time: cases (the default), generators, or campaign.
 
     \b
@@ -567,9 +563,7 @@ def bench(name: str | None, compare: tuple[Path, Path] | None, out: Path | None,
               driftnet bench cases --out after.json
               driftnet bench --compare before.json after.json
     """
-    result = api.bench(name or "cases", compare=compare, out=out)
-    _print(result, as_json, tables.bench)
-    return 0
+    return Told(api.bench(name or "cases", compare=compare, out=out), tables.bench)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -636,16 +630,6 @@ def _fail(error: UserError, as_json: bool) -> int:
         if error.hint:
             ERR.print(f"  {error.hint}", markup=False)
     return 2
-
-
-def _print(result: Mapping[str, Any], as_json: bool, show: Callable[[Console, Mapping[str, Any]], None]) -> None:
-    if not as_json:
-        show(OUT, result)
-        return
-    try:
-        click.echo(json_text(result))
-    except BrokenPipeError:
-        _nowhere(sys.stdout)
 
 
 def _nowhere(stream: TextIO) -> None:
