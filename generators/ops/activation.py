@@ -6,7 +6,7 @@ from functools import partial
 from driftnet.generators.building.builder import Builder, hull
 from driftnet.generators.building.graph import Stated
 from driftnet.generators.building.operands import NUMBERS, Domain, data, scalar, weight
-from driftnet.generators.building.values import FLOAT16, RANGES
+from driftnet.generators.building.values import FLOAT16, RANGES, Shape
 from driftnet.generators.ops.elementwise import ONE, Ends, unary
 from driftnet.generators.ops.registry import Function, operator
 
@@ -44,7 +44,13 @@ def prelu(b: Builder) -> None:
     x = data(b, ranks=(2, 3, 4, 5), fixed=(1,))
     per_channel = (x.shape[1],) + (1,) * (x.rank - 2)
     last = x.shape[-1:] if x.fixed(x.rank - 1) else per_channel
-    shape = b.choose("shape", (per_channel, (1,), last, (1,) * x.rank))
+
+    def along(axis: int) -> Shape:
+        return tuple([n if k == axis else 1 for k, n in enumerate(x.shape)]) if x.fixed(axis) else per_channel
+
+    whole = x.shape[1:] if all(map(x.fixed, range(1, x.rank))) else per_channel
+    shapes = (per_channel, (1,), last, (1,) * x.rank, along(x.rank - 1), along(x.rank - 2), whole)
+    shape = b.choose("shape", shapes)
     slope = weight(b, "slope", shape, dtype=x.dtype)
     b.emit((x, slope), x, bounds=_leaky(x.low, x.high, slope.magnitude))
 

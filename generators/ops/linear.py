@@ -55,7 +55,8 @@ def matmul_shape(a: Shape, b: Shape) -> Shape:
 EQUATIONS = (
     *("ij->ji", "ij,jk->ik", "ij->i", "ij,ij->ij", "ij,kj->ik", "ij->", "ij,j->i"),
     *("bij,bjk->bik", "bij->bji", "bij,bij->b", "bij,kj->bik", "...ij->...ji", "bij,bkj->bik", "bij->ij"),
-    *("bhij,bhjk->bhik", "bhij,bhkj->bhik", "bhij->bhji", "bhij,hj->bi"),
+    *("bhij,bhjk->bhik", "bhij,bhkj->bhik", "bhij->bhji", "bhij,hj->bi", "bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd"),
+    *("...ij,...jk->...ik", "i,i...->...", "ij, jk -> ik"),
 )
 
 
@@ -63,7 +64,7 @@ EQUATIONS = (
 def einsum(b: Builder) -> None:
     """Products of operands summed over the letters that the result lacks"""
     equation = b.choose("equation", EQUATIONS)
-    terms, result = equation.replace("...", ".").split("->")
+    terms, result = equation.replace("...", ".").replace(" ", "").split("->")
     first, _, other = terms.partition(",")
     x = data(b, ranks=(len(first),), domain=tame(1e6), fixed=(-1,))
     n = b.choose("n", (1, 2, 3, 4))

@@ -1,6 +1,8 @@
 """The target mnn: what its adapter promises, on the installed release."""
 
 import itertools
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -9,6 +11,7 @@ from driftnet.findings.corpus import COMMITTED
 from driftnet.findings.issues import KnownIssue, issues
 from driftnet.findings.pipeline import Care, examine
 from driftnet.findings.trial import Trial, look
+from driftnet.generators import bulk
 from driftnet.model.verdict import Outcome, Word
 from driftnet.targets.environments import resolve
 from driftnet.targets.mnn import target as mnn
@@ -259,3 +262,22 @@ def test_what_is_wrong_before_it_is_quantized_is_known_by_the_trigger_of_floats(
         found = examine(Trial(scattered, resolve("mnn"), recipe, runner), known, care=Care.NONE)
         assert "scatterelements" in found.recognized, f"under {recipe} it is {found.verdict.message}"
         assert runner.target_runs == before + 1, "nothing had to be run to know it"
+
+
+def test_a_shape_that_is_left_open_is_seen_without_onnx(tmp_path: Path) -> None:
+    """The reader of bytes says what onnx says, of each way to state a shape and of what the generator draws."""
+    shapes = [(2, 3), ("n", 3), (None, 3), (0, 3), (), None]
+    models = [_identity_of(shape) for shape in shapes] + [bulk.case(11, index).proto for index in range(60)]
+    path = tmp_path / "model.onnx"
+    found = []
+    for model in models:
+        path.write_bytes(model.SerializeToString())
+        found.append(mnn._has_fixed_shapes(str(path)))
+    dims = [[d for x in model.graph.input for d in x.type.tensor_type.shape.dim] for model in models]
+    assert found == [all(d.HasField("dim_value") for d in of) for of in dims]
+    assert set(found) == {True, False}
+
+
+def _identity_of(shape: Sequence[int | str | None] | None) -> onnx.ModelProto:
+    told = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
+    return helper.make_model(helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", told[:1], told[1:]))

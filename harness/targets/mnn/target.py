@@ -216,13 +216,33 @@ def _quantize_file(source: str, target: str, settings: str) -> None:
 
 
 def _has_fixed_shapes(model: str) -> bool:
-    """Whether no dim of an input is left open; said of none where there is no onnx to tell."""
-    try:
-        import onnx
-    except ImportError:
-        return False
-    inputs = onnx.load(model, load_external_data=False).graph.input
-    return all(dim.HasField("dim_value") for x in inputs for dim in x.type.tensor_type.shape.dim)
+    """Whether no dim of an input is left open. It is read from the bytes: beside an older release there is no onnx."""
+    with open(model, "rb") as file:
+        found = [file.read()]
+    for field in (7, 11, 2, 1, 2, 1):  # graph, input, type, tensor_type, shape, dim
+        found = [value for message in found for number, value in _fields(message) if number == field]
+    return all(any(number == 1 for number, _ in _fields(dim)) for dim in found)  # dim_value
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Number and bytes of each field of a protobuf message; of a number no bytes."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte, at = message[at], at + 1
+            value, shift = value | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return value
+
+    while at < len(message):
+        key = varint()
+        number = varint() if key & 7 in (0, 2) else 0  # the value itself, or how many bytes follow
+        size = {0: 0, 1: 8, 2: number, 5: 4}[key & 7]
+        yield key >> 3, message[at : at + size]
+        at += size
 
 
 def _operators(artifact: str, folder: str) -> list[dict[str, Any]]:
