@@ -83,6 +83,14 @@ def test_a_body_may_read_what_was_rounded_outside_it():
     assert compared(nodes, [*rounding, *choice(PLAIN, before="xd", w=2 * W)])[0] == ["w"]
 
 
+def test_a_body_that_reads_what_nothing_is_known_of_is_undecided():
+    ours, theirs = (graphs.read(model(choice(PLAIN, w=w), ten=np.float32(10), b=B)) for w in (W, W[::-1]))
+    balls = {name: ball for name, ball in evaluate(theirs, {"x": X}).balls.items() if name != "h"}
+    found = compare(ours, theirs, [balls], None)
+    assert found.doubtful, "without an answer for h nobody knows"
+    assert not found.problems, f"w is wrong only where h is known: {found.problems}"
+
+
 @pytest.mark.parametrize("op", ["Loop", "Scan"])
 def test_the_body_of_rounds_is_compared_in_the_first_of_them(op):
     for codes, wrong in ((CODES, []), (CODES[::-1], ["w"])):

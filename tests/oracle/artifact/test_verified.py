@@ -407,6 +407,19 @@ def test_calibration_may_clip_as_much_as_it_likes():
     assert problems(calibration=Calibration(dict.fromkeys(SEEN, (-9e4, 9e4)), clips=True)) == []
 
 
+def test_a_range_may_reach_further_than_half_precision():
+    constants = {"b": np.float16([3e4, -2e4, 6e4]), "s": np.float16(600), "zero": np.int8(0)}
+    nodes = [("QuantizeLinear", ["b", "s", "zero"], ["q"], {}), ("DequantizeLinear", ["q", "s", "zero"], ["d"], {})]
+    floating, artifact = (
+        model([*before, ("Add", ["x", read], ["y"], {})], **constants) for before, read in (([], "b"), (nodes, "d"))
+    )
+    for proto in (floating, artifact):
+        proto.graph.input[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    graph = graphs.read(artifact)
+    balls = evaluate(graph, {"x": X.astype(np.float16)}).balls
+    assert not compare(graphs.read(floating), graph, [balls], Calibration({}, clips=True)).problems
+
+
 def test_a_softmax_may_have_the_range_of_its_definition_wherever_it_goes():
     given = {"pads": np.int64([0, 1, 0, 1]), "minus": np.float32(-1)}
     step = {"us": np.float32(1 / 255), "uz": np.uint8(0)}

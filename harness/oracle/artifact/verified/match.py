@@ -289,4 +289,4 @@ class _Matcher:
             return 0.0
         finite = np.isfinite(found.numbers) & np.isfinite(wanted)  # a mask of attention holds -inf
         error = float(np.abs(found.numbers[finite] - wanted[finite]).sum())
-        return 1.0 / (1.0 + error / (float(np.abs(wanted[finite]).sum()) + NEGLIGIBLE))
+        return 1.0 / (1.0 + error / (float(np.abs(wanted[finite]).sum(dtype=np.float64)) + NEGLIGIBLE))
