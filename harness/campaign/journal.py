@@ -34,12 +34,14 @@ class Journal:
             raise disk_error(self.path, e) from e
 
     def write(self, event: Event) -> None:
-        """Write an event, and wait until it is on the disk. Raises UserError (kind "disk")."""
+        """Write an event, and wait until it and those before are on the disk; but for what is examined again where its
+        index is not done. Raises UserError (kind "disk")."""
         told = msgspec.to_builtins(event, enc_hook=float)  # a bound may be a Tolerance, a float with its evidence
         line = json_text(told) + "\n"
         try:
             os.write(self._file, line.encode())
-            os.fsync(self._file)
+            if not isinstance(event, Examined):
+                os.fsync(self._file)
         except OSError as e:
             raise disk_error(self.path, e) from e
 

@@ -167,6 +167,7 @@ class Shard:
     installed: list[Installed] = field(default_factory=list)
     seeds: list[Case] = field(default_factory=list)
     known_issues: dict[str, KnownIssue] = field(default_factory=dict)
+    of_run: set[str] = field(default_factory=set)
     of_target: dict[str, KnownIssues] = field(default_factory=dict)
     steering: Steering = field(default_factory=lambda: Steering(()))
     doubts: Doubts = field(default_factory=Doubts)
@@ -220,17 +221,20 @@ class Shard:
 
     def forget(self) -> None:
         """Know no more of what was found in this run and counts for nothing."""
-        for name, issue in [*self.known_issues.items()]:
-            if issue.saved.path and issue.saved.path.is_relative_to(self.plan.found) and not issue.saved.path.exists():
+        for name in [*self.of_run]:
+            if (path := self.known_issues[name].saved.path) and not path.exists():
                 self._forget(name)
 
     def _know(self, issue: KnownIssue) -> None:
         self.known_issues[issue.id] = issue
+        if issue.saved.path and issue.saved.path.is_relative_to(self.plan.found):
+            self.of_run.add(issue.id)
         self.of_target.clear()
         self.steering = Steering(())  # of another time
 
     def _forget(self, name: str) -> None:
         del self.known_issues[name]
+        self.of_run.discard(name)
         self.of_target.clear()
 
     def _issues(self, target: str) -> KnownIssues:

@@ -41,9 +41,9 @@ def ended(console: Console, result: Result, folder: Path, *, status: int, every:
         say(console, f"\n{counted(len(new), 'new finding')}, what matters most first:")
     for finding in new:
         _told(console, [_head(finding), *_what(finding, width), _size(finding)])
-    for finding in result["findings"]:
-        if finding.get("unfinished"):
-            say(console, f"reduction stopped early; to continue: driftnet reduce {finding['path']} --out DIR")
+    if unfinished := [finding for finding in result["findings"] if finding.get("unfinished")]:
+        say(console, f"reduction stopped early of {counted(len(unfinished), 'finding')}; to continue with the first:")
+        say(console, f"  driftnet reduce {unfinished[0]['path']} --out DIR")
     for error in result["errors"]:
         where = f"error of driftnet in case {error['index']}" if error["index"] >= 0 else "error"
         say(console, f"{where}: {error['message']}", style="red")
