@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import onnx
 from driftnet.causes.facts import host_of, recipe_facts
 from driftnet.diagnosis import audit as audits
@@ -15,7 +16,7 @@ from driftnet.findings import arrange, corpus
 from driftnet.findings.issues import KnownIssue, issues
 from driftnet.findings.names import located_case
 from driftnet.findings.pipeline import Effort, Finding, examine
-from driftnet.findings.trial import Trial
+from driftnet.findings.trial import Trial, plain_number
 from driftnet.handover import handover
 from driftnet.handover.anonymize import anonymized
 from driftnet.learning.experiment import computed
@@ -28,10 +29,11 @@ from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.run.share import MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS
 from driftnet.targets import recipe
-from driftnet.targets.environments import resolve
+from driftnet.targets.environments import Installed, resolve
 from driftnet.targets.interface import Target
 from driftnet.targets.recipe import Recipe
 from driftnet.targets.registry import DEFAULT_TARGETS
+from driftnet.util.apart import at_risk
 from driftnet.util.errors import UserError
 from driftnet.util.files import make_folder
 
@@ -119,6 +121,24 @@ def check(
     held = [resolve(word, python=settings.python) for word in settings.targets]
     runs = [(one, chosen) for one in held for chosen in _recipes(one.target, settings)]
     known_issues = issues(corpus.usual() if settings.corpus is None else settings.corpus)
+
+    def work(tell: Callable[[str], None]) -> bytes:
+        return msgspec.msgpack.encode(_checked(case, runs, settings, known_issues, tell), enc_hook=plain_number)
+
+    data = at_risk(work, tell)
+    result = _checked(case, runs, settings, known_issues, tell) if data is None else msgspec.msgpack.decode(data)
+    told = [{**one, "made_up": list(invented), "misdeclared": misdeclared} for one in result["targets"]]
+    return {**result, "targets": told}
+
+
+def _checked(
+    case: Case,
+    runs: Sequence[tuple[Installed, Recipe]],
+    settings: CheckSettings,
+    known_issues: Sequence[KnownIssue],
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
+    """What `check` gives, but for what is told of the inputs."""
     with _runner(case, settings.timeout, settings.memory_gib) as runner:
         results: list[dict[str, Any]] = []
         for one, chosen in runs:
@@ -130,8 +150,7 @@ def check(
                 results[-1]["interrupted"] = True
             if results[-1]["interrupted"]:
                 break
-        told = [{**result, "made_up": list(invented), "misdeclared": misdeclared} for result in results]
-        return {"targets": told, "network_isolated": runner.network_isolated}
+        return {"targets": results, "network_isolated": runner.network_isolated}
 
 
 def check_status(result: Mapping[str, Any]) -> int:

@@ -172,7 +172,7 @@ def _judged(most: _Most, reference: Reference, work: Callable[[], T], form: type
 
     def work_apart(ask: Ask) -> bytes:
         reference.ask_by(ask)
-        return msgspec.msgpack.encode(work(), enc_hook=_plain)
+        return msgspec.msgpack.encode(work(), enc_hook=plain_number)
 
     def elsewhere() -> T:
         told = apart(work_apart, seconds=most.seconds, mib=most.mib, answer=reference.answer)
@@ -181,7 +181,7 @@ def _judged(most: _Most, reference: Reference, work: Callable[[], T], form: type
     return tried(work, elsewhere)
 
 
-def _plain(value: Any) -> Any:
+def plain_number(value: Any) -> Any:
     """A number of numpy, or one with its evidence, as the number."""
     return value.item() if isinstance(value, np.generic) else float(value)
 

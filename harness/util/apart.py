@@ -3,13 +3,15 @@
     apart(lambda ask: judge(...), seconds=5, mib=1024)     the bytes that it gives, or ExceededError "... (SIGSEGV)"
 
 A fork has all that this process has, so nothing is handed to it; what it gives, and what it asks for meanwhile, are
-bytes. It costs some 6 ms of CPU time where this process has 90 MiB, as much as half a generated case. So a process that
-works on what it has made itself does so `with trusting()`: that is tried in place first, in narrow limits (`tried`).
+bytes. It costs some 6 ms of CPU time where this process has 90 MiB, as much as half a generated case; 90 where it has a
+GiB. So a process that works on what it has made itself does so `with trusting()`: that is tried in place first, in
+narrow limits (`tried`). And what is worth a second try is done `at_risk`, by one such process for all of it.
 """
 
 import contextlib
 import faulthandler
 import gc
+import json
 import math
 import os
 import resource
@@ -17,6 +19,7 @@ import select
 import signal
 import socket
 import struct
+import threading
 import time
 import traceback
 import warnings
@@ -24,6 +27,7 @@ from collections.abc import Callable, Iterator
 from typing import NoReturn, TypeVar
 
 from driftnet.util import limits
+from driftnet.util.errors import UserError
 from driftnet.util.limits import ExceededError, bounded
 from driftnet.util.machine import die_with_parent
 
@@ -33,6 +37,8 @@ Ask = Callable[[bytes], bytes]
 QUICK_SECONDS, QUICK_MIB = 0.5, 128
 """What is tried in place may take. Of 934 runs of generated cases none was judged in more than .13 s; and what one call
 of numpy, which nothing interrupts, does in so little memory takes a few seconds at most."""
+RISKED_SECONDS, RISKED_MIB = 2.0, 512
+"""The same of what is at risk: it is lost as a whole, but once, and parts of real models take more."""
 HOPELESS_SECONDS = 8.0
 """CPU seconds after which what is tried in place, and never comes back to the interpreter, ends this process."""
 PATIENCE = 5.0
@@ -44,7 +50,9 @@ MOST_SAID = 2**28
 _CLOCK = os.sysconf("SC_CLK_TCK")
 _HEAD = struct.Struct("<cQ")
 _ASKS, _GIVES, _EXCEEDS, _LACKS, _RAISES, _KILLED = b"?", b"+", b">", b"-", b"!", b"x"
+_TELLS, _REFUSES, _STOPS = b".", b"u", b"^"
 _trusting = False
+_quick = QUICK_SECONDS, float(QUICK_MIB)
 _used = 0.0
 
 
@@ -77,7 +85,7 @@ def tried(work: Callable[[], T], otherwise: Callable[[], T]) -> T:
         try:
             end = math.ceil(time.process_time() + HOPELESS_SECONDS)
             limits.set_soft(resource.RLIMIT_CPU, end)
-            return bounded(work, seconds=QUICK_SECONDS, mib=QUICK_MIB)
+            return bounded(work, seconds=_quick[0], mib=_quick[1])
         except ExceededError:
             pass
         finally:
@@ -106,6 +114,69 @@ def apart(
     if kind == _RAISES:
         raise RuntimeError(said.decode(errors="replace"))
     raise ExceededError(said.decode(errors="replace"))
+
+
+def at_risk(work: Callable[[Callable[[str], None]], bytes], tell: Callable[[str], None]) -> bytes | None:
+    """What `work` gives in a fork of this process that is trusting; None where that is lost, or where this is no main
+    thread, which alone hears of signals: then it is to be done here, apart.
+
+    tell   hears what the fork tells meanwhile
+
+    SIGINT goes on to the fork. Raises what `work` does if that is a UserError or KeyboardInterrupt; RuntimeError with
+    the traceback where it raises anything else.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            parent, child = os.getpid(), os.fork()
+        if child == 0:
+            _be_at_risk(theirs, work, parent)
+        theirs.close()
+        kind, said, before = b"", b"", signal.getsignal(signal.SIGINT)
+        signal.signal(signal.SIGINT, lambda number, frame: os.kill(child, number))
+        try:
+            while (heard := _heard(ours))[0] == _TELLS:
+                tell(heard[1].decode())
+            kind, said = heard
+        except (EOFError, ConnectionError):
+            pass
+        finally:
+            _ended(child, within=5.0 if kind else 1.0)
+            signal.signal(signal.SIGINT, before)
+    if kind == _REFUSES:
+        message, hint, slug = json.loads(said)
+        raise UserError(message, hint=hint, kind=slug)
+    if kind == _STOPS:
+        raise KeyboardInterrupt
+    if kind == _RAISES:
+        raise RuntimeError(said.decode(errors="replace"))
+    return said if kind == _GIVES else None
+
+
+def _be_at_risk(pipe: socket.socket, work: Callable[[Callable[[str], None]], bytes], parent: int) -> NoReturn:
+    """Work, say what comes of it, and end."""
+    global _quick
+    try:
+        os.setpgid(0, 0)  # a terminal's Ctrl-C comes by way of the parent alone
+        die_with_parent(parent)
+        gc.freeze()
+        _die_quietly()
+        _quick = RISKED_SECONDS, RISKED_MIB
+        try:
+            with trusting():
+                said = _GIVES, work(lambda text: _say(pipe, _TELLS, text.encode(errors="replace")))
+        except UserError as e:
+            said = _REFUSES, json.dumps([e.message, e.hint, e.kind]).encode()
+        except KeyboardInterrupt:
+            said = _STOPS, b""
+        except BaseException:
+            said = _RAISES, traceback.format_exc().encode(errors="replace")
+        _say(pipe, *said)
+    finally:
+        os._exit(0)
 
 
 def _forked(
@@ -212,14 +283,18 @@ def _be_fork(pipe: socket.socket, work: Callable[[Ask], bytes], seconds: float, 
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)  # an abort says its last words there
-        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # as in `driftnet.run.sandbox.inside`
-        faulthandler.disable()
+        _die_quietly()
         limits.forget()
         most = math.ceil(seconds) + 1
         resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))  # at the second it is no SIGXCPU
         _say(pipe, *_outcome(pipe, work, seconds, mib))
     finally:
         os._exit(0)
+
+
+def _die_quietly() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # as in `driftnet.run.sandbox.inside`
+    faulthandler.disable()
 
 
 def _outcome(pipe: socket.socket, work: Callable[[Ask], bytes], seconds: float, mib: float) -> tuple[bytes, bytes]:

@@ -11,7 +11,8 @@ import time
 import numpy as np
 import pytest
 from driftnet.util import apart as room
-from driftnet.util.apart import apart, cpu_seconds, tried
+from driftnet.util.apart import apart, at_risk, cpu_seconds, tried
+from driftnet.util.errors import UserError
 from driftnet.util.limits import ExceededError, bounded
 
 from tests.support.deeds import crash, spin, spin_in_c, swell
@@ -125,3 +126,52 @@ def test_a_fork_does_not_outlive_its_process(tmp_path):
         while time.monotonic() < end and os.getpgid(pid):
             time.sleep(0.01)
         pytest.fail("the fork goes on")
+
+
+def test_what_is_at_risk_judges_in_place_and_tells(monkeypatch):
+    heard = []
+
+    def work(tell):
+        tell("begun")
+        return f"{room.trusts()} {tried(os.getpid, lambda: 0) == os.getpid()}".encode()
+
+    assert at_risk(work, heard.append) == b"True True"
+    assert heard == ["begun"]
+    assert not room.trusts(), "this process trusts too"
+
+
+@pytest.mark.parametrize("end", [crash, os.abort, lambda: os._exit(0)], ids=["crash", "abort", "exit"])
+def test_what_ends_a_process_at_risk_is_none_and_ends_no_other(end):
+    assert at_risk(lambda tell: end() or b"", print) is None
+
+
+def test_what_is_at_risk_raises_what_its_work_does():
+    def refuse(tell):
+        raise UserError("no", hint="yes", kind="target")
+
+    with pytest.raises(UserError) as refused:
+        at_risk(refuse, print)
+    assert (refused.value.message, refused.value.hint, refused.value.kind) == ("no", "yes", "target")
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        at_risk(lambda tell: bytes(1 // 0), print)
+
+
+def test_an_interrupt_goes_on_to_what_is_at_risk_which_may_keep_what_it_has():
+    def work(tell, keep):
+        try:
+            tell("ready")
+            time.sleep(60)
+        except KeyboardInterrupt:
+            if not keep:
+                raise
+        return b"kept"
+
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupt(text):
+        os.kill(os.getpid(), signal.SIGINT)
+
+    assert at_risk(lambda tell: work(tell, keep=True), interrupt) == b"kept"
+    with pytest.raises(KeyboardInterrupt):
+        at_risk(lambda tell: work(tell, keep=False), interrupt)
+    assert signal.getsignal(signal.SIGINT) is before

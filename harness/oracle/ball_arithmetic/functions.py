@@ -108,12 +108,32 @@ def gelu_tanh(x: Array) -> Array:
     return np.asarray(x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
 
 
-_ERF = np.frompyfunc(math.erf, 1, 1)
+STEP, LAST, TERMS = 1 / 32, 6.0, 8
+
+
+def _series() -> list[Array]:
+    """The coefficients of the error function's Taylor series around 0, STEP, ... LAST: the n-th derivative is a Hermite
+    polynomial times exp(-a^2)."""
+    a = np.arange(0, LAST + STEP, STEP)
+    slope, hermite = 2 / math.sqrt(math.pi) * np.exp(-a * a), [np.ones_like(a), 2 * a]
+    for n in range(1, TERMS):
+        hermite.append(2 * a * hermite[n] - 2 * n * hermite[n - 1])
+    terms = [(-1) ** n * hermite[n] * slope / math.factorial(n + 1) for n in range(TERMS)]
+    return [np.array([math.erf(each) for each in a]), *terms]
+
+
+_ERF = _series()
 
 
 def erf(x: Array) -> Array:
-    """The error function."""
-    return np.asarray(_ERF(x), np.float64)
+    """The error function, to three roundings of float64; math.erf of each element took a tenth of what a net of Gelus
+    did."""
+    size = np.minimum(np.abs(np.asarray(x, np.float64)), LAST)
+    nearest = np.nan_to_num(np.rint(size / STEP)).astype(np.intp)
+    y, h = _ERF[-1][nearest], size - nearest * STEP
+    for term in reversed(_ERF[:-1]):
+        y = y * h + term[nearest]
+    return np.asarray(np.copysign(y, x))
 
 
 def softsign(x: Array) -> Array:
