@@ -24,12 +24,13 @@ MOST_ELEMENTS = 2**28
 def read_feeds(path: Path, model: onnx.ModelProto, what: str) -> tuple[Feed, ...]:
     """Every feed at `path`: an .npz file, a test_data_set folder (input_<i>.pb), or a folder of either.
 
-    what names them in messages ("inputs", "calibration"). Raises UserError (kind "feed") for files that cannot be read
-    and for a feed that contradicts the model, naming the input, what was expected and what was given.
+    Of a model without inputs any folder is a data set: nothing is fed. what names them in messages ("inputs",
+    "calibration"). Raises UserError (kind "feed") for files that cannot be read and for a feed that contradicts the
+    model, naming the input, what was expected and what was given.
     """
     if not (path.is_file() or path.is_dir()):
         raise UserError(f"{what}: no such file or folder: {path}", hint=_HINT, kind="feed")
-    if path.is_file() or any(path.glob("input_*.pb")):
+    if path.is_file() or any(path.glob("input_*.pb")) or not graph_inputs(model):
         sources = [path]
     else:
         sources = sorted(p for p in path.iterdir() if p.suffix == ".npz" or any(p.glob("input_*.pb")))

@@ -161,6 +161,12 @@ def test_feeds_are_read_from_npz_and_from_data_sets_in_name_order(tmp_path, save
     assert [feed["x"].tolist() for feed in read] == [x.tolist() for x in arrays]
 
 
+def test_a_model_without_inputs_is_fed_nothing_by_its_data_set(tmp_path):
+    (tmp_path / "test_data_set_0").mkdir()
+    (tmp_path / "test_data_set_0/output_0.pb").write_bytes(b"")
+    assert feeds.feeds_beside(tmp_path / "model.onnx", model(), "inputs") == ({},)
+
+
 @pytest.mark.parametrize("content", [b"\x08", bytes(range(256)), None])
 def test_a_tensor_file_that_is_not_whole_is_named(tmp_path, content):
     cut = onnx.numpy_helper.from_array(np.zeros((2, 3), np.float32), "x").SerializeToString()[:-3]
