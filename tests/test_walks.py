@@ -27,6 +27,22 @@ def block(paper: str, start: str) -> str:
     return found.strip("\n") + "\n"
 
 
+MOST_OPENED = {"an option of MNN": 1, "a target": 3, "a false alarm": 3, "an operator that is generated": 3}
+MOST_OPENED |= {"an HTML page": 3, "a reduction pass": 3, "a column of replay's table": 3}
+"""Tasks of a newcomer, and how many files or folders one has to open; of any other five."""
+
+
+def test_each_task_of_a_newcomer_has_a_row_that_names_few_files():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| ([^|]+) \| ([^|]+) \|$", text[text.index("## Where is") : text.index("## Add an operator")], re.M
+    )
+    opened = {task: re.findall(r"`[\w/.]+(?:\.py|\.md|/)`", where) for task, where in rows}
+    assert MOST_OPENED.keys() <= opened.keys(), f"no row of {MOST_OPENED.keys() - opened.keys()}"
+    many = {task: names for task, names in opened.items() if len(names) > MOST_OPENED.get(task, 5)}
+    assert many == {}, f"more files than {MOST_OPENED}"
+
+
 def test_the_operator_that_is_shown_is_the_one_that_there_is():
     shown = block("docs/generators.md", '@operator("Flatten")')
     assert shown in (ROOT / "generators/ops/shape.py").read_text(encoding="utf-8"), f"has become another one:\n{shown}"
