@@ -32,7 +32,7 @@ def test_a_production_model_is_valid_and_its_outputs_are_as_declared(name):
     onnx.checker.check_model(case.model, full_check=True)
     for feed in (*case.feeds, *case.calibration):
         validate_feed(case.proto, feed, "a feed")
-    for value, x in zip(case.proto.graph.output, run(case, case.feeds[0])):
+    for value, x in zip(case.proto.graph.output, run(case, case.feeds[0]), strict=True):
         declared = [d.dim_value for d in value.type.tensor_type.shape.dim]
         assert all(n in (0, m) for n, m in zip(declared, x.shape, strict=True)), f"{name}: {value.name} is {x.shape}"
         assert np.isfinite(x).all(), f"{name}: {value.name} is not finite"
@@ -42,7 +42,8 @@ def test_a_production_model_is_valid_and_its_outputs_are_as_declared(name):
 @pytest.mark.parametrize("name", production.SMALL)
 def test_another_feed_gives_another_result(name):
     case = production.SMALL[name]()
-    for value, one, other in zip(case.proto.graph.output, run(case, case.feeds[0]), run(case, case.calibration[0])):
+    results = (run(case, feed) for feed in (case.feeds[0], case.calibration[0]))
+    for value, one, other in zip(case.proto.graph.output, *results, strict=True):
         assert np.std(one - other) > 0.05 * np.std(one), f"{name}: {value.name} hardly depends on what is fed"
 
 
@@ -72,7 +73,7 @@ def test_every_output_depends_on_every_state_of_the_speech_enhancer_or_on_its_sp
     before = run(case, case.feeds[0])
     for name, x in case.feeds[0].items():
         after = run(case, {**case.feeds[0], name: x + 1})
-        assert any((a != b).any() for a, b in zip(before, after)), f"nothing depends on {name}"
+        assert any((a != b).any() for a, b in zip(before, after, strict=True)), f"nothing depends on {name}"
 
 
 def test_a_sequence_of_another_length_runs_through_the_transformer():

@@ -73,6 +73,25 @@ def test_no_assertion_hangs_on_a_condition():
     assert_each(FILES, rule, named)
 
 
+def test_what_is_compared_in_pairs_is_as_many_on_both_sides():
+    """Of a zip that ends with the shorter side, nothing is compared where one is empty."""
+
+    def pairs(node: ast.AST) -> list[ast.Call]:
+        found = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
+        return [call for call in found if getattr(call.func, "id", "") == "zip" and len(call.args) > 1]
+
+    def rule(path: Path) -> None:
+        nodes = [node for function in functions(path) for node in ast.walk(function)]
+        loops = [
+            n.iter for n in nodes if isinstance(n, ast.For) and any(isinstance(p, ast.Assert) for p in ast.walk(n))
+        ]
+        asked = [call for node in (*loops, *(n for n in nodes if isinstance(n, ast.Assert))) for call in pairs(node)]
+        loose = [call.lineno for call in asked if not any(keyword.arg == "strict" for keyword in call.keywords)]
+        assert loose == [], f"ends with the shorter side at lines {loose}, should say strict=True"
+
+    assert_each(FILES, rule, named)
+
+
 def test_every_test_asserts():
     asserting = {function.name for path in FILES for function in functions(path) if by_itself(function)}
     # Whoever calls a helper that asserts does so too, and so on.

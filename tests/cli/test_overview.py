@@ -89,7 +89,7 @@ def test_each_cause_can_be_filtered_by_what_it_is(tmp_path):
     page, result = written(sorted(CORPUS.rglob("test_*softmax*")), tmp_path)
     rows = [tr for tr in page.all("tr") if "data-target" in tr]
     assert len(rows) == len({row["cause"] for row in result["cases"]})
-    for tr, row in zip(rows, {row["cause"]: row for row in reversed(result["cases"])}.values()):
+    for tr, row in zip(rows, {row["cause"]: row for row in reversed(result["cases"])}.values(), strict=True):
         assert {name for name in tr if name.startswith("data-")} == {
             *("data-target", "data-severity", "data-stage", "data-kind", "data-status", "data-operator")
         }, row

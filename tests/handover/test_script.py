@@ -93,7 +93,7 @@ def test_the_script_asks_the_system_what_the_target_asks_it_under_every_value_of
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, f"{name}: the last recipes were not run\n{done.stderr[-2000:]}"
     told = [json.loads((tmp_path / f"{k:03}" / "told.json").read_text(encoding="utf-8")) for k in range(len(recipes))]
-    for recipe, both in zip(recipes, told):
+    for recipe, both in zip(recipes, told, strict=True):
         assert both["script"] == both["target"], f"{name} under {recipe}: the script does something else"
         assert both["target"]["calls"], f"{name} under {recipe}: no native call was recorded"
         assert isinstance(both["target"]["results"], list), f"{name} under {recipe}: {both['target']['results']}"

@@ -108,7 +108,7 @@ def test_a_part_that_is_large_itself_is_handed_over_with_its_own_weights_alone(l
     external_data.write(part, out / "model.onnx")
     assert sum(path.stat().st_size for path in out.glob("*.data")) == 4 * 4 * WIDTH * WIDTH
     written = onnx.load(out / "model.onnx")
-    for tensor, original in zip(written.graph.initializer, kept):
+    for tensor, original in zip(written.graph.initializer, kept, strict=True):
         assert np.array_equal(onnx.numpy_helper.to_array(tensor), external_data.array(original, case.file))
 
 

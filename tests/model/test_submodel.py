@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -40,7 +41,8 @@ def floats(*shape: int) -> np.ndarray:
 def assert_computes_the_recorded(part: Case, recorded: Recording) -> None:
     graph = part.proto.graph
     held = {name for node in graph.node for name in (*node.input, *node.output)}
-    for run, got in zip(recorded.runs, tools.outputs(part)):
+    apart = replace(part, feeds=part.calibration, calibration=())  # a session draws other random numbers for each run
+    for run, got in zip(recorded.runs, [*tools.outputs(part), *tools.outputs(apart)], strict=True):
         if any(name in run and run[name].dtype == np.float16 for name in held):
             continue  # onnxruntime computes in float32 between nodes: what is recorded was rounded, what is read not
         for name, y in got.items():
@@ -90,7 +92,7 @@ def test_a_cut_edge_becomes_an_input_fed_the_recorded_value():
     recorded = recording(case, tools.record)
     part = submodel(case, [4], recorded)
     assert [v.name for v in graph_inputs(part.proto)] == ["b", "c"]
-    for feed, run in zip(part.feeds, recorded.feeds):
+    for feed, run in zip(part.feeds, recorded.feeds, strict=True):
         np.testing.assert_array_equal(feed["c"], run["c"])
 
 
@@ -243,6 +245,7 @@ def test_random_subsets_of_a_cnn_compute_the_recorded_values():
 
 @pytest.mark.parametrize("block", range(6))
 def test_random_subsets_of_generated_cases_compute_the_recorded_values(block: int):
+    compared = 0
     for index in range(15 * block, 15 * block + 15):
         case = bulk.case(4, index)
         recorded = recording(case, tools.record)
@@ -254,6 +257,8 @@ def test_random_subsets_of_generated_cases_compute_the_recorded_values(block: in
             except UnrecordedError:  # a cut through a sequence
                 continue
             assert_computes_the_recorded(part, recorded)
+            compared += 1
+    assert compared > 30, f"{compared} of 45 parts could be cut out"
 
 
 def test_a_node_that_was_dead_can_be_kept():

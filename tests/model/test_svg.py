@@ -49,6 +49,7 @@ def test_boxes_of_a_drawing_do_not_overlap():
     graph = onnx.ModelProto.FromString(models.grouped_conv_transpose_and_norm().model)
     tree = ElementTree.fromstring(svg.svg(svg.picture(graph), "a graph"))
     rects = [[float(r.get(k)) for k in ("x", "y", "width", "height")] for r in tree.iter("rect")]
+    assert len(rects) > 1, f"{len(rects)} boxes"
     for i, (x, y, w, h) in enumerate(rects):
         for u, v, wide, high in rects[:i]:
             assert x + w <= u or u + wide <= x or y + h <= v or v + high <= y, "two boxes lie on each other"

@@ -66,7 +66,7 @@ def test_run_gives_the_outputs_of_every_feed(reference):
 
 def test_record_gives_every_tensor_of_the_main_graph(reference):
     case = chain()
-    for record, feed, outputs in zip(reference.record(case), case.feeds, reference.run(case).outputs):
+    for record, feed, outputs in zip(reference.record(case), case.feeds, reference.run(case).outputs, strict=True):
         assert set(record) == {"x", "c", "r", "s", "y"}
         assert np.array_equal(record["x"], feed["x"])
         assert np.array_equal(record["y"], outputs["y"])
@@ -104,7 +104,7 @@ def test_record_leaves_sequences_out(reference):
 
 def test_samples_are_the_same_each_time(zygote):
     first, second = (Reference(zygote.worker()).sample(chain(), 3) for _ in range(2))
-    for a, b in zip(first, second):
+    for a, b in zip(first, second, strict=True):
         for x, y in zip(a, b, strict=True):
             assert np.array_equal(x["y"], y["y"])
 
@@ -125,7 +125,9 @@ def test_noise_is_in_the_precision_of_the_tensor(reference, dtype, unit):
     x = np.linspace(1, 2, 512).astype(dtype)
     element = helper.np_dtype_to_tensor_dtype(x.dtype)
     case = models.case([helper.make_node("Identity", ["x"], ["y"])], {"x": x}, outputs=[("y", element, (512,))])
-    for ((sample,),) in zip(reference.sample(case, 4)):
+    samples = reference.sample(case, 4)
+    assert len(samples) == 4, f"{len(samples)} samples"
+    for (sample,) in samples:
         error = np.abs(sample["y"].astype(float) / x.astype(float) - 1).max()
         assert sample["y"].dtype == dtype
         assert unit / 2 <= error <= 8 * unit, f"{error:g} is not the noise of {dtype}"

@@ -28,7 +28,7 @@ def assert_as_declared(value: onnx.ValueInfoProto, x: np.ndarray, symbols: dict[
     assert x.dtype == helper.tensor_dtype_to_np_dtype(tensor.elem_type), f"{value.name} has dtype {x.dtype}"
     declared = [d.dim_param or d.dim_value for d in tensor.shape.dim]
     assert len(declared) == x.ndim, f"{value.name} has shape {x.shape}, declared {declared}"
-    for dim, n in zip(declared, x.shape):
+    for dim, n in zip(declared, x.shape, strict=True):
         expected = symbols.setdefault(dim, n) if isinstance(dim, str) else dim
         assert expected == n, f"{value.name} has shape {x.shape}, declared {declared}, symbols {symbols}"
 
@@ -48,9 +48,10 @@ def assert_valid(case: Case) -> None:
         for value in case.proto.graph.input:
             if value.name in feed:  # else it has an initializer
                 assert_as_declared(value, feed[value.name], symbols)
-        for value, x in zip(watched.graph.output, outputs):
+        for value, x in zip(watched.graph.output, outputs, strict=True):
             assert_as_declared(value, x, symbols)
-        for value, x in zip(case.proto.graph.output, outputs):
+        finals = case.proto.graph.output
+        for value, x in zip(finals, outputs[: len(finals)], strict=True):
             assert x.dtype.kind != "f" or np.isfinite(x).all(), f"{value.name} is not finite in {case.origin}"
 
 

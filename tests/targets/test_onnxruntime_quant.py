@@ -105,7 +105,7 @@ def test_every_recipe_quantizes_and_runs(runner):
     def rule(recipe):
         case, observation = observe(runner, recipe)
         assert observation.last.outcome is Outcome.OK, f"{observation.last.message}\n{observation.last.log}"
-        for got, right in zip(observation.outputs, runner.reference.run(case).outputs):
+        for got, right in zip(observation.outputs, runner.reference.run(case).outputs, strict=True):
             error = np.abs(got["y"] - right["y"]).max() / np.abs(right["y"]).max()
             assert 1e-4 < error < 0.1, f"{error:g} is no error of 8 bits, should be between 1e-4 and 0.1"
 

@@ -238,7 +238,7 @@ def test_noise_is_the_same_whenever_it_is_drawn(runner):
     question = Question(model, (), runner.reference.run(model).outputs, runner.reference, CLIPS)
     drawn = noise.of_scheme(question, CLIPS)
     first, second = noise.sampled(drawn, question, range(4)), noise.sampled(drawn, question, range(2, 4))
-    for a, b in zip(first[2:], second):
+    for a, b in zip(first[2:], second, strict=True):
         assert np.array_equal(a[0]["y"], b[0]["y"])
 
 
