@@ -41,6 +41,8 @@ MOST_ASKED = 12
 to ask that it costs as much as to go on."""
 
 HANG_CALLS = 20  # each takes its whole time limit
+HANG_LIMITS = 4.0
+"""How many time limits a hang is given once before it is told: what is only slow comes back, on a busy machine too."""
 
 NO_SYMPTOM = Symptom()
 
@@ -396,6 +398,9 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
     if not confirmed.failed:  # its failure needed what a worker had done before
         trial, named = first, None
         confirmed = confirm(trial)
+    if confirmed.failed and confirmed.verdict.word is Word.HANGS:
+        patient = look(replace(trial, patience=HANG_LIMITS * trial.runner.seconds))
+        confirmed = confirmed._replace(verdict=patient, failed=confirmed.failed * (patient.word is Word.HANGS))
     if not confirmed.failed:
         return None
     if is_stale_state(trial, confirmed.verdict):

@@ -54,7 +54,7 @@ HURRIED = 0.1
 class Trial:
     """A case, the target and the recipe it is run with, and the workers to run it in.
 
-    patience   seconds after which a stage counts as hanging, where that is sooner than `runner` says
+    patience   seconds after which a stage counts as hanging, where that is not what `runner` says
     layout     of the heap of the process that it runs in
     """
 
@@ -84,7 +84,7 @@ class Trial:
         """The same for many more runs, none of which should take much longer than the one that showed `verdict`."""
         longest = max((run.seconds for run in seen.stages), default=0.0)
         enough = HURRIED * longest if verdict.word is Word.HANGS else max(1.0, 10 * longest)
-        return replace(self, patience=min(self.patience, enough))
+        return replace(self, patience=min(self.patience, enough, self.runner.seconds))
 
 
 def look(trial: Trial, *, fresh: bool = False) -> Verdict:

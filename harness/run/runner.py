@@ -96,6 +96,11 @@ class Runner:
             self.close()
             raise
 
+    @property
+    def seconds(self) -> float:
+        """How long a stage may take."""
+        return self._limits.seconds
+
     def observe(
         self,
         case: Case,
@@ -109,12 +114,12 @@ class Runner:
         """What `installed` does with `case` under `recipe`; in a new process when `fresh`.
 
         layout    of the heap of the process (`sandbox.inside.LAYOUTS`)
-        timeout   seconds that a stage may take, where it may take more otherwise
+        timeout   seconds that a stage may take, where that is not what it may take otherwise
         """
         worker = self._worker(installed.python, installed.spec.partition(":")[0])
         if fresh or worker.layout != layout:
             worker.renew(layout)
-        options, seconds = effective(installed.target, recipe), min(timeout, self._limits.seconds)
+        options, seconds = effective(installed.target, recipe), self.seconds if timeout == math.inf else timeout
         case, names = plainly_named(case)
 
         def seen() -> Observation:

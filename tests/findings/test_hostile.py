@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from driftnet.findings import trial
+from driftnet.findings.pipeline import examine
 from driftnet.findings.trial import Trial, watch
 from driftnet.model.signature import coarse
 from driftnet.model.verdict import Word
@@ -15,7 +16,7 @@ from driftnet.targets.environments import Installed
 from driftnet.util import apart
 from driftnet.util.errors import UserError
 
-from tests.support import models
+from tests.support import endless_target, models
 from tests.support.deeds import crash, spin_in_c, swell
 from tests.support.hostile_deeds import DONE
 from tests.support.hostile_target import ANSWERED, HOSTILE, OUTPUT, SAID, TOLD
@@ -86,3 +87,12 @@ def test_judging_apart_says_what_judging_here_does(hurried, monkeypatch):
 def test_no_target_takes_the_harness_down(hurried, monkeypatch, deeds):
     monkeypatch.setattr(trial, "JUDGING_SECONDS", 1.5)
     assert_each(deeds, lambda deed: judged(hurried, deed))
+
+
+def test_what_is_slow_is_no_hang():
+    """With four times its limit it comes to an end. (What goes on for ever is found: tests/campaign.)"""
+    installed = Installed(endless_target.DOZING, "tests.support.endless_target:DOZING", "1", sys.executable)
+    with Runner(timeout=0.4, small_models=True) as hasty:
+        examined = examine(Trial(models.relu(), installed, {}, hasty), ())
+    assert examined.unconfirmed and examined.unconfirmed.word is Word.HANGS, f"within its limit it is {examined}"
+    assert examined.finding is None, f"it is told: {examined.finding}"

@@ -74,6 +74,15 @@ def fail_late(
     raise StageError("too late")
 
 
+def fail_after_sleep(
+    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """Fails after LATE seconds, whatever else the machine does."""
+    time.sleep(LATE)
+    raise StageError("too late")
+
+
+DOZING = Target("dozing", "numpy", convert, quantize, fail_after_sleep)
 SLOW = Target("slow", "numpy", convert, quantize, fail_late)
 
 
