@@ -22,7 +22,7 @@ remedy, options under which its bug is gone (the optimizer switched off), no pat
 or with those words, that goes away under the same options is the same one.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -83,6 +83,7 @@ def explain(
     cured: Cured = lambda case, remedy: False,
     recognize: Recognize = lambda failed, gone: None,
     trusting: bool = True,
+    doubted: Callable[[Symptom], Collection[KnownIssue]] = lambda failed: (),
 ) -> Explanation:
     """How far known bugs account for the failure of `case`: a graph of ten nodes may well have two of them, or one and
     a new one, which is then all that is left in the rest.
@@ -91,6 +92,7 @@ def explain(
     failure   how a case fails
     recognize   what is known without a run, by trigger and place; it is asked first
     trusting    whether that is taken for known; else its nodes have to fail by themselves as the saved case does
+    doubted     those that a failure is not, whatever their patterns say
     Raises what `record` raises for `case` itself.
     """
     found: list[KnownIssue] = []
@@ -112,7 +114,8 @@ def explain(
         """The issues of which some place fails alone, with all places that do; those that fail in this way first. A bug
         of one stage is not why another fails; when it is neutralized, what is left may fail in a later one."""
         here = near(case, failed)
-        left = [issue for issue in possible(failed.stage) if issue not in found]
+        out = {*map(id, found), *map(id, doubted(failed))}
+        left = [issue for issue in possible(failed.stage) if id(issue) not in out]
         for issue in sorted(left, key=lambda issue: issue.symptom.sort != failed.sort):
             yield from there(issue, _places(issue, case, recorded()), here)
         if (last := known_issues.told(failed)) and last not in told:

@@ -331,7 +331,8 @@ def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry
     issues = issues.first(recognizer.matching(issues, failed))
     try:
         record, recognize = trial.runner.reference.record, partial(recognizer.recognized, issues)
-        return explain(issues, trial.case, failure, record, cured, recognize, inquiry.trusting)
+        doubted = partial(recognizer.doubted, issues, release=trial.installed.release)
+        return explain(issues, trial.case, failure, record, cured, recognize, inquiry.trusting, doubted)
     except ReferenceError:
         return Explanation((), trial.case)
     except ExhaustedError:

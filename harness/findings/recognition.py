@@ -21,11 +21,12 @@ from itertools import chain
 
 from driftnet.causes.facts import Facts, Host, Tensors, facts_of, host_of
 from driftnet.causes.predicate import Trigger
-from driftnet.causes.record import CauseRecord
+from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings.issues import HEAP, KnownIssue, KnownIssues, Symptom
 from driftnet.findings.known import Recognized, near
 from driftnet.model.inspect import Case, computing
 from driftnet.model.verdict import Kind
+from driftnet.targets.environments import numbers
 
 TRUSTED, TRUSTED_WITH_WORDS = 0.8, 0.7
 """The share of instances about which a trigger has to be right; less where words or a function say the same too. Most
@@ -63,6 +64,15 @@ class Recognizer:
         """The issues whose triggers are met, trusted or not."""
         found = (met.issue for met in self._matching(_alike(issues, failed), failed))
         return list(dict.fromkeys(found))
+
+    def doubted(self, issues: KnownIssues, failed: Symptom, release: str) -> list[KnownIssue]:
+        """The issues that show alike, but have triggers that are trusted and not met, where a pattern says little: of
+        what comes and goes no run asks whether it is that, and on an older release than showed it last, what was mended
+        since may look like it."""
+        met = {id(issue) for issue in self.matching(issues, failed)}
+        alike = [issue for issue, _ in _alike(issues, failed) if id(issue) not in met]
+        weak = [issue for issue in alike if issue.saved.status == Status.FLAKY or _is_older(release, issue.causes)]
+        return [issue for issue in weak if all(map(is_trusted, issue.causes))]
 
     def _matching(
         self, issues: Sequence[tuple[KnownIssue, CauseRecord]], failed: Symptom, gone: Set[int] = frozenset()
@@ -117,6 +127,11 @@ def is_trusted(cause: CauseRecord | None, least: float | None = None) -> bool:
     wanted = least or (TRUSTED_WITH_WORDS if cause.place.sort else TRUSTED)
     right, named = cause.score.get("accuracy", 0.0), cause.score.get("named", 0)
     return right >= wanted and cause.score.get("found", 0) >= wanted * named
+
+
+def _is_older(release: str, causes: Sequence[CauseRecord]) -> bool:
+    """Whether it came out before the last one that showed one of `causes`."""
+    return any(numbers(release) < numbers(later) for cause in causes for later in cause.seen)
 
 
 def _comes_and_goes(cause: CauseRecord) -> bool:

@@ -55,6 +55,24 @@ def is_op(name: str) -> Atom:
     return Atom("0.op", "is", name)
 
 
+@pytest.mark.parametrize(
+    ("trigger", "status", "seen", "release", "doubted"),
+    [
+        ("Abs", "flaky", (), "1.0", True),
+        ("Abs", "open", ("1.10",), "1.9", True),
+        ("Abs", "open", ("1.9",), "1.10", False),
+        ("Relu", "open", ("1.10",), "1.9", False),
+    ],
+    ids=["comes and goes", "older", "newer", "met"],
+)
+def test_a_pattern_is_doubted_where_it_says_little_and_the_trigger_is_not_met(trigger, status, seen, release, doubted):
+    known = triggered(is_op(trigger))
+    known = KnownIssue(replace(known.saved, status=status, cause=replace(known.saved.cause, seen=seen)))
+    recognizer = Recognizer(CASE, {"recipe.threads": 1}, lambda: tools.record(CASE)[0])
+    found = recognizer.doubted(KnownIssues([known]), Symptom(COARSE, output="y"), release)
+    assert [one.id for one in found] == [known.id] * doubted
+
+
 def test_a_place_that_meets_the_trigger_is_known_when_the_failure_shows_alike():
     known = triggered(is_op("Relu"))
     assert recognized([known], CASE, Symptom(COARSE, output="y")) == ("test_x", [0])
