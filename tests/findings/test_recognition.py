@@ -101,6 +101,8 @@ def test_an_error_or_a_crash_is_the_same_in_whichever_stage_it_shows():
         known = triggered(is_op("Relu"), coarse=f"planted/execute/{kind}")
         assert recognized([known], CASE, Symptom(f"planted/convert/{kind}")), f"{kind} of the stage before"
     assert recognized([triggered(is_op("Relu"))], CASE, Symptom("planted/convert/wrong-values", output="y")) is None
+    divided = triggered(is_op("Relu"), coarse="planted/execute/crash", kind="SIGSEGV")
+    assert recognized([divided], CASE, Symptom("planted/convert/SIGFPE")), "a pool divides by a stride that is absent"
 
 
 def test_a_wrong_output_has_to_hang_on_the_place():

@@ -8,10 +8,11 @@ An error is one that a right answer may have while it is at most
 with u the unit roundoff of the output's dtype, that of float32 for a float64, which engines may compute in it. K is the
 longest sum before the output: a running sum of K terms of random sign errs by sqrt(K)/4 of what perturbing its terms
 shows. `approximation` is four times what noise as large as the allowances of APPROXIMATIONS was seen to move the
-output. Integers and truth values have to be equal, but where a sample flips them, and then those of some sample. So
-with a float that rounding moves by more than 10 % of max|y|: as near has it to be to what some run gave, or nobody can
-tell. An output of which it moves many elements so far has no answer that could be checked. Nothing inside a subgraph is
-perturbed: of what it computes only a gross error can be told from rounding.
+output; inside of subgraphs, where nothing is perturbed, it is four times the largest of these. Integers and truth
+values have to be equal, but where a sample flips them, and then those of some sample. So with a float that rounding
+moves by more than 10 % of max|y|: as near has it to be to what some run gave, or nobody can tell. An output of which it
+moves many elements so far has no answer that could be checked. Nothing inside a subgraph is perturbed: of what it
+computes only a gross error can be told from rounding.
 """
 
 import math
@@ -21,7 +22,7 @@ from copy import deepcopy
 import numpy as np
 import onnx
 from driftnet.model.arrays import distance
-from driftnet.model.graph import Node, Values
+from driftnet.model.graph import Node, Values, nested
 from driftnet.model.inspect import Case
 from driftnet.model.operators import RECURRENT, Trait, traits_of
 from driftnet.model.verdict import Tier, Verdict, Word
@@ -66,7 +67,7 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
         if not disputed or (count and all(verdicts[p].error > GROSS * verdicts[p].bound for p in disputed)):
             break
     for place, said in verdicts.items():
-        if said.word is Word.DIVERGES and said.error <= GROSS * said.bound and _has_subgraph(question, place):
+        if said.word is Word.DIVERGES and said.error <= GROSS * said.bound and _with_subgraphs(question, place):
             verdicts[place] = abstains(Tier.SAMPLING, place, UNMOVED, _operators(question, place))
     return verdicts
 
@@ -103,14 +104,19 @@ def _bound(question: Question, place: Place, size: np.ndarray, spread: np.ndarra
     """What rounding may move elements as large as `size`."""
     unit = format_of(question.pair(place)[1].dtype).unit
     factor = SPREADS * max(1.0, math.sqrt(_longest_sum(question, place)) / 4) if spread.any() else SPREADS
+    inside = nested(_with_subgraphs(question, place), question.graph.opset)
+    beside = max((APPROXIMATIONS[node.op].absolute for node in inside if node.op in APPROXIMATIONS), default=0.0)
     return np.asarray(
-        factor * spread + SAMPLING_RELATIVE * unit * size + SAMPLING_OF_LARGEST * unit * size.max(initial=0.0)
+        factor * spread
+        + SAMPLING_RELATIVE * unit * size
+        + SAMPLING_OF_LARGEST * unit * size.max(initial=0.0)
+        + APPROXIMATED_SPREADS * beside
     )
 
 
-def _has_subgraph(question: Question, place: Place) -> bool:
-    """Whether `place` depends on what a subgraph computes."""
-    return any(Trait.HAS_BODY in traits_of(node.op) for node in question.graph.ancestors(place[1]))
+def _with_subgraphs(question: Question, place: Place) -> list[Node]:
+    """The nodes with subgraphs that `place` depends on."""
+    return [node for node in question.graph.ancestors(place[1]) if Trait.HAS_BODY in traits_of(node.op)]
 
 
 def _operators(question: Question, place: Place) -> list[str]:

@@ -43,6 +43,7 @@ APPROXIMATIONS: Mapping[str, Approximation] = {
     "InstanceNormalization": Approximation(5e-7, 5e-7),
     "LayerNormalization": Approximation(5e-7, 5e-7),
     "LogSoftmax": Approximation(1e-6, 5e-7),
+    "SoftmaxCrossEntropyLoss": Approximation(1e-6, 5e-7),
     "LpNormalization": Approximation(0, 5e-7),
     "LRN": Approximation(0, 5e-7),
     "Softmax": Approximation(1e-9, 1e-6),

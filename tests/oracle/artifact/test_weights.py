@@ -106,6 +106,19 @@ def test_a_scale_that_the_formula_does_not_give_is_a_problem_of_the_quantizer(ru
     assert (found.word, found.stage, found.tier) == (Word.DIVERGES, "quantize", "artifact")
 
 
+def test_a_channel_of_zeros_may_have_any_scale(runner):
+    """MNN gives some 1e-6/127, others 0 or NaN."""
+    w = np.zeros((1, 1), np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Relu", ["t"], ["r"])]
+    nodes.append(helper.make_node("Div", ["r", "one"], ["y"]))
+    feed, constants = {"x": np.ones((1, 1), np.float32)}, {"w": w, "one": np.ones([], np.float32)}
+    case = models.case(nodes, feed, constants, outputs=[("y", TensorProto.FLOAT, (1, 1))])
+    observation = seen(runner, case, OFFLINE)
+    assert (observation.artifact.layers[0].scales > 0).all(), "MNN has another scale: the claim is not tried"
+    found = verdict(runner, case, OFFLINE, observation)
+    assert not found.failed, found.message
+
+
 def test_outputs_that_the_weights_do_not_explain_are_a_problem_of_the_executor(runner):
     case = CASES["folded convolution"]
     observation = seen(runner, case, WEIGHT_ONLY)

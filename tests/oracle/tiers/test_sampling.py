@@ -222,6 +222,17 @@ def test_of_what_a_subgraph_computes_only_a_gross_error_is_one(runner, error, wo
     assert said.word is word, f"an error of {error} of the largest: {said.message}"
 
 
+def test_the_tanh_of_another_library_is_no_bug_inside_of_a_subgraph_either(runner):
+    """MNN's of 1e-8 is 0."""
+    inner = helper.make_tensor_value_info("inner", FLOAT, (1,))
+    branch = helper.make_graph([helper.make_node("Tanh", ["x"], ["inner"])], "branch", [], [inner])
+    node = helper.make_node("If", ["yes"], ["y"], then_branch=branch, else_branch=branch)
+    x = np.array([1e-8], np.float32)
+    model = case([node], {"x": x}, {"yes": np.array(True)}, outputs=[("y", FLOAT, (1,))])
+    assert asked(sampling.decide, runner, model, {"y": x * 0}).word is Word.AGREES
+    assert asked(sampling.decide, runner, model, {"y": x + 1}).word is Word.DIVERGES
+
+
 def test_what_noise_before_a_subgraph_explains_is_no_error_of_it(runner):
     w = normal(4, 4, 3, 3, seed=1)
     shape = helper.make_tensor_value_info("inner", FLOAT, (1, 4, 6, 6))

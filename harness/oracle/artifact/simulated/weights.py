@@ -226,8 +226,9 @@ def _nearest(layer: Layer, weights: Weights, scheme: Scheme) -> Verdict | None:
     largest, scales = np.abs(wanted).max(axis=1, initial=0.0), layer.scales[:, 0]
     error = np.abs(scales * highest - largest)
     negligible = LAYER_FLOAT_ERROR * largest.max(initial=0.0)
-    # Of a channel of hardly anything a quantizer may choose another scale, as long as a step of it is nothing either.
-    wrong = (error > (LAYER_SCALE_ERROR + layer.room) * largest + negligible) & (scales > negligible)
+    # Of a channel of hardly anything a quantizer may choose another scale, as long as a step of it is nothing either;
+    # of zeros any.
+    wrong = (error > (LAYER_SCALE_ERROR + layer.room) * largest + negligible) & (scales > negligible) & (largest > 0)
     if not (scheme.symmetric_weights and layer.scales.shape[1] == 1 and wrong.any()):
         return None
     channel = int(np.argmax(wrong))
