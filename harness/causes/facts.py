@@ -10,6 +10,7 @@ A place is a few nodes of one graph, in the roles 0, 1, ... that a trigger gives
     1.in.0.made                   "0.out.0"                      0.in.2.shared             "1.in.2"
     1.in.1.equals                 "0.in.1"                       0.out.0.extended._scale   True
     0.in.1.raised                 False                          0.twin                     True
+    0.passes                      True                           0.moves                    True
     recipe.quantize               "offline"                      opset                     13
     named                         True
 
@@ -382,7 +383,7 @@ def _kinds_of(node: Node) -> Iterator[str]:
     for head, names in (("in", node.inputs), ("out", node.outputs)):
         for k in range(min(SLOTS, len(names))):
             yield from (f"{head}.{k}{part}" for part in _PARTS)
-    yield from ("any", "broadcast", "say", "axis", "twin", "inputs", "outputs")
+    yield from ("any", "broadcast", "say", "axis", "twin", "passes", "moves", "inputs", "outputs")
 
 
 def _of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
@@ -418,6 +419,10 @@ def _of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
                 yield "axis.last", axis in (-1, len(shape) - 1)
         case ["twin"]:
             yield "twin", any(name in host.twins for name in node.outputs)
+        case ["passes"]:
+            yield "passes", _passes(host, node)
+        case ["moves"]:
+            yield "moves", Trait.MOVES in traits_of(node.op) or _passes(host, node)
         case ["inputs"]:
             yield "inputs", sum(bool(name) for name in node.inputs)
         case ["outputs"]:
@@ -442,6 +447,41 @@ def of_dtypes(found: Set[Value]) -> Iterable[tuple[str, Value]]:
     """Whether any operand that is no constant, or any result, is of a class of dtypes. found: theirs, None unknown."""
     for what, dtypes in ANY.items():
         yield f"any.{what}", True if found & dtypes else None if None in found else False
+
+
+NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
+"""Operators of two operands -> the constant beside which the result is the other operand."""
+
+
+def _passes(host: Host, node: Node) -> bool:
+    """Whether a node hands on an operand as it is, whatever is fed: converters take such ones away."""
+    given, made = [name for name in node.inputs if name], [name for name in node.outputs if name]
+    if not given or not made or _equal(*(_shape(host, name) for name in (given[0], made[0]))) is False:
+        return False
+
+    def holds(name: str, value: int) -> bool:
+        x = host.graph.constants.get(name)
+        return x is not None and x.dtype.kind in "iuf" and bool((x == value).all())
+
+    match node.op:
+        case "Identity" | "Dropout":
+            return len(given) < 3 or holds(given[2], 0)
+        case "Concat" | "Sum" | "Max" | "Min" | "Mean":
+            return len(given) == 1
+        case "Split":
+            return len(made) == 1
+        case "Cast":
+            return len({dict(_of_type(host, "", name)).get(".dtype") for name in (given[0], made[0])} - {None}) == 1
+        case "Add" | "Mul":
+            return any(holds(name, NEUTRAL[node.op]) for name in given)
+        case "Sub" | "Div" | "Pow":
+            return holds(given[1], NEUTRAL[node.op])
+        case "Pad":
+            return holds(given[1], 0) if len(given) > 1 else not any(node.attributes.get("pads") or [1])
+        case "MaxPool" | "AveragePool":
+            sizes = (*node.attributes["kernel_shape"], *node.attributes.get("strides", ()))
+            return set(sizes) == {1} and not any(node.attributes.get("pads", ()))
+    return False
 
 
 def _of_growth(image: Sequence[int | None], result: Sequence[int | None]) -> Iterable[tuple[str, Value]]:

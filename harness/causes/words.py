@@ -187,6 +187,8 @@ _TRUE: Sequence[tuple[str, str, str]] = (
     (r"out\.(\d+)\.like\.0", "result shaped like operand 0", "result of another shape than operand 0"),
     (r"out\.(\d+)\.final", "result a graph output", "result no graph output"),
     (r"(twin)", "with a node before that computes the same", "with no node before that computes the same"),
+    (r"(passes)", "handing on its operand as it is", "not handing on its operand as it is"),
+    (r"(moves)", "moving or handing on data", "neither moving nor handing on data"),
     (r"out\.(\d+)\.given", "with result {0}", "without result {0}"),
     (r"out\.(\d+)\.symbolic", "result of symbolic size", "result of fixed size"),
 )

@@ -30,7 +30,7 @@ COSTS: Sequence[tuple[str, float]] = (
     (r"\.shared$|\.equals$|\.repeated$", 0.15),
     (r"\.attr\.\w+$", 0.15),
     (r"\.any\.", 0.15),
-    (r"\.trait\.", 0.2),
+    (r"\.trait\.|\.moves$|\.passes$", 0.2),
     (r"\.attr\.", 0.2),
     (r"\.like\.(0|out)$|\.symbolic$|inputs$|outputs$|\.final$", 0.25),
     (r"\.in\.\d\.(negative|positive|zeros?|minus|finite|nan|whole|halves|raised|tied)$", 0.3),

@@ -109,6 +109,19 @@ def test_what_another_node_computes_too_is_told_of_the_later() -> None:
     assert [found[f"{role}.twin"] for role in range(3)] == [False, True, False]
 
 
+def test_what_hands_on_its_operand_is_told_whatever_it_is_called() -> None:
+    zero, one_ = np.zeros((1, 1), np.float32), np.ones((1, 1), np.float32)
+    no_pads = np.zeros(4, np.int64)
+    told = [
+        facts(one(op, grid((2, 3)), constants=[constant]))["0.passes"]
+        for op, constant in (("Sub", zero), ("Div", one_), ("Div", zero), ("Pad", no_pads), ("Pad", no_pads + 1))
+    ]
+    assert told == [True, True, False, True, False]
+    wider = facts(one("Add", grid((1, 1)), constants=[np.zeros((2, 3), np.float32)]))
+    assert wider["0.passes"] is False, "it repeats its operand"
+    assert facts(one("Pad", grid((2, 3)), constants=[no_pads + 1]))["0.moves"] is True
+
+
 def test_numbers_that_half_precision_rounds_up_are_told() -> None:
     told = [facts(one("Mul", grid((1, 1)), constants=[np.float32([number])])) for number in (0.5, -0.1, 0.3)]
     found = [of_one["0.in.1.raised"] for of_one in told]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from driftnet.causes.facts import host_of
 from driftnet.causes.place import Where
@@ -91,3 +92,17 @@ def test_one_operator_at_least_is_one_that_is_known() -> None:
     )
     member = learned("Exp")
     assert not is_foretold(member, (*others, *CURED[1:]), learned("Relu")), "no operator is one of the trigger's"
+
+
+def test_what_one_thing_less_makes_fulfil_a_trigger_is_of_its_cause_if_most_of_what_cures_it_is_told() -> None:
+    """The trigger was learned with small tensors only."""
+    (region,) = OVERWRITTEN.regions
+    narrow = replace(OVERWRITTEN, regions=(Region((*region.atoms, Atom("0.in.0.dim.1", "most", 3))),))
+    by = replace(learned("Relu"), trigger=narrow)
+    large = tried(flattened("Relu", size=5), fails=True)
+    smaller = tried(flattened("Relu", size=3), "0.in.0.dim.1", fails=True)
+    cured = tuple(tried(flattened("Relu", final=False, size=n), f"{n}") for n in (3, 4, 5))
+    member = learned("Relu")
+    assert is_foretold(member, (large, smaller, *cured, *LEFT[:1]), by), "three of four that are sound are told"
+    assert not is_foretold(member, (large, smaller, *cured, *(tried(flattened("Relu"), str(n)) for n in range(3))), by)
+    assert not is_foretold(member, (large, *cured), by), "no pair fulfils the trigger"
