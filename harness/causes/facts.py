@@ -449,6 +449,7 @@ def of_dtypes(found: Set[Value]) -> Iterable[tuple[str, Value]]:
         yield f"any.{what}", True if found & dtypes else None if None in found else False
 
 
+# no trait says beside which number an operator does nothing
 NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
 """Operators of two operands -> the constant beside which the result is the other operand."""
 
@@ -463,7 +464,7 @@ def _passes(host: Host, node: Node) -> bool:
         x = host.graph.constants.get(name)
         return x is not None and x.dtype.kind in "iuf" and bool((x == value).all())
 
-    match node.op:
+    match node.op:  # that it does nothing here is no trait: it hangs on what it is given
         case "Identity" | "Dropout":
             return len(given) < 3 or holds(given[2], 0)
         case "Concat" | "Sum" | "Max" | "Min" | "Mean":

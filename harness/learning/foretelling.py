@@ -108,8 +108,10 @@ def _with(region: Region, role: int, new: Set[str]) -> Region:
 
 
 def _tells(trigger: Trigger, aspect: str, tried: Sequence[Tried], cured: float = RIGHT) -> bool:
-    """Whether it is right about the case, and about those of its pairs that have nothing to do with an aspect. cured: of
-    those that do not fail, the share."""
+    """Whether it is right about the case, and about those of its pairs that have nothing to do with an aspect.
+
+    cured   the share of those that do not fail
+    """
     if not trigger.matches(tried[0].host, tried[0].options):
         return False
     told = [(one.fails, trigger.matches(one.host, one.options)) for one in tried if one.aspect != aspect]
