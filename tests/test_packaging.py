@@ -93,7 +93,7 @@ def test_the_wheel_installs_one_package_that_holds_everything(installed):
 
 def test_the_source_distribution_is_the_repository(tmp_path):
     passing = shutil.ignore_patterns(
-        ".git", ".venv", "build", "dist", "__pycache__", "*_cache", ".hypothesis", "*.egg-info"
+        *(".git", ".venv", "build", "dist", "__pycache__", "*_cache", ".hypothesis", ".driftnet", "*.egg-info")
     )
     source = tmp_path / "source"
     shutil.copytree(ROOT, source, ignore=passing)
