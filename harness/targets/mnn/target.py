@@ -373,9 +373,9 @@ def _write_sequences(samples: Iterator[Feed], folder: str) -> dict[str, Any]:
     return {"input_type": "sequence", "inputs": inputs}
 
 
-_CONVERTER = "https://github.com/alibaba/MNN/blob/master/tools/converter/source/onnx"
-_CONVERT_DOCS = "https://github.com/alibaba/MNN/blob/master/docs/tools/convert.md"
-_WINOGRAD = "https://github.com/alibaba/MNN/blob/master/source/math/WingoradGenerater.cpp"
+_MNN = "https://github.com/alibaba/MNN/blob/master"
+_CONVERT_DOCS, _QUANT_DOCS = f"{_MNN}/docs/tools/convert.md", f"{_MNN}/docs/tools/quant.md"
+_WINOGRAD, _CPU = f"{_MNN}/source/math/WingoradGenerater.cpp", f"{_MNN}/source/backend/cpu"
 _OFFLINE = {"quantize": ("offline",)}
 _FITTED = {**_OFFLINE, "method": ("KL", "ADMM")}  # EMA heeds nothing of these
 _WEIGHT_ONLY = {"quantize": ("weight-only",)}
@@ -439,56 +439,28 @@ MNN = Target(
     ),
     exceptions=(
         # convertDataType: "For compability, use int32 instead of int64"
-        Rule("int64-in-int32", "execute", "", f"{_CONVERTER}/onnxOpConverter.cpp"),
+        Rule("int64-in-int32", "execute", "", f"{_MNN}/tools/converter/source/onnx/onnxOpConverter.cpp"),
     ),
     refusals=(
+        Rule("shapes left open in a static model", "convert", r"a static model needs the shape", _CONVERT_DOCS),
         Rule(
-            "shapes left open in a static model",
-            "convert",
-            r"a static model needs the shape of each input",
-            _CONVERT_DOCS,
-        ),
-        Rule(
-            "operator not supported",
-            "convert",
-            r"These Op Not Support: .*|NOT_SUPPORTED_OP: .*",
-            "https://github.com/alibaba/MNN/blob/master/docs/faq.md",
+            "operator not supported", "convert", r"These Op Not Support: .*|NOT_SUPPORTED_OP: .*", f"{_MNN}/docs/faq.md"
         ),
         Rule(
             "input type without a counterpart",
             "execute",
             r"MNN\.expr has no type to write an? \w+ input in",
-            "https://github.com/alibaba/MNN/blob/master/docs/pymnn/expr.md",
+            f"{_MNN}/docs/pymnn/expr.md",
         ),
-        Rule(
-            "int64 is computed in int32",
-            "execute",
-            r"does not fit into int32, which is what MNN computes in",
-            _CONVERT_DOCS,
-        ),
-        Rule(
-            "cast between types that it does not have",
-            "execute",
-            r"Don't support cast form",
-            "https://github.com/alibaba/MNN/blob/master/source/backend/cpu/CPUCast.cpp",
-        ),
+        Rule("int64 is computed in int32", "execute", r"does not fit into int32", _CONVERT_DOCS),
+        Rule("cast between types that it does not have", "execute", r"Don't support cast form", f"{_CPU}/CPUCast.cpp"),
         Rule(
             "ReverseSequence of what has not 32 bits",
             "execute",
             r"Don't support \d+ bit's ReverseSequence",
-            "https://github.com/alibaba/MNN/blob/master/source/backend/cpu/CPUReverseSequence.cpp",
+            f"{_CPU}/CPUReverseSequence.cpp",
         ),
-        Rule(
-            "input named like a file elsewhere",
-            "quantize",
-            r"would be a file outside its folder",
-            "https://github.com/alibaba/MNN/blob/master/docs/tools/quant.md",
-        ),
-        Rule(
-            "quantized graph outputs",
-            "execute",
-            r"MNN hands out an? \w+ output as it stores it",
-            "https://github.com/alibaba/MNN/blob/master/docs/tools/quant.md",
-        ),
+        Rule("input named like a file elsewhere", "quantize", r"would be a file outside its folder", _QUANT_DOCS),
+        Rule("quantized graph outputs", "execute", r"MNN hands out an? \w+ output as it stores it", _QUANT_DOCS),
     ),
 )

@@ -41,6 +41,7 @@ EXTRA = {
     "subgraphs": "EnableSubgraph",
     "nnapi_sigmoid": "extra.Sigmoid.nnapi",
 }
+INPUTS = ("as others", "16 bits", "narrow")
 # What a user names where only operators with weights are meant: options take names.
 WEIGHTED = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
 
@@ -371,12 +372,14 @@ def _type_names(options: Options) -> tuple[str, str]:
 _STATIC, _QUANTIZED = {"quantize": ("static",)}, {"quantize": ("static", "dynamic")}
 _DYNAMIC, _WEIGHT_ONLY = {"quantize": ("dynamic",)}, {"quantize": ("weight-only",)}
 _PAIRS, _BLOCKS = {**_STATIC, "format": ("QDQ",)}, {**_WEIGHT_ONLY, "format": ("QOperator",)}
-_OPERATORS = {**_STATIC, "format": ("QOperator",)}
-_MIN_MAX = {**_STATIC, "calibration": ("MinMax",)}
+_OPERATORS, _BLOCKS_IN_PAIRS = {**_STATIC, "format": ("QOperator",)}, {**_WEIGHT_ONLY, "format": ("QDQ",)}
+_MIN_MAX, _PERCENTILE = ({**_STATIC, "calibration": (name,)} for name in ("MinMax", "Percentile"))
+_SIGNED, _UNSIGNED = {**_STATIC, "types": ("s8s8",)}, {**_STATIC, "types": ("u8s8", "u8u8")}
 _UNSYMMETRIC = {**_STATIC, "calibration": ("MinMax", "Entropy")}  # Percentile makes them symmetric anyway
-_ANY = {"quantize": ("static", "dynamic", "weight-only")}
+_ANY, _WRITTEN = {"quantize": ("static", "dynamic", "weight-only")}, {"quantize": ("static", "weight-only")}
 _OPTIMIZED = {"optimization": ("all",)}
 _DOCS = "https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html"
+_PRE = f"{_DOCS}#pre-processing"
 _NBITS = (
     "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/python/tools/quantization/matmul_nbits_quantizer.py"
 )
@@ -403,13 +406,7 @@ ONNXRUNTIME_QUANT = Target(
             "ranges of activations: calibrated, live; weight-only: by MatMulNBits",
             since={"weight-only": "1.22"},
         ),
-        Option(
-            "format",
-            "quantize",
-            ("QDQ", "QOperator"),
-            "how quantized operators are written",
-            {"quantize": ("static", "weight-only")},
-        ),
+        Option("format", "quantize", ("QDQ", "QOperator"), "how quantized operators are written", _WRITTEN),
         Option("calibration", "quantize", ("MinMax", "Entropy", "Percentile"), "how ranges are found", _STATIC),
         Option(
             "types",
@@ -430,19 +427,9 @@ ONNXRUNTIME_QUANT = Target(
             "signed weights with a zero point, unsigned ones with one in the middle (WeightSymmetric)",
             _QUANTIZED,
         ),
+        Option("symmetric_activations", "quantize", (False, True), "activations without zero point", _SIGNED),
         Option(
-            "symmetric_activations",
-            "quantize",
-            (False, True),
-            "activations without zero point",
-            {**_STATIC, "types": ("s8s8",)},
-        ),
-        Option(
-            "restricted_zero_points",
-            "quantize",
-            (False, True),
-            "zero points of activations at an end or in the middle",
-            {**_STATIC, "types": ("u8s8", "u8u8")},
+            "restricted_zero_points", "quantize", (False, True), "zero points at an end or in the middle", _UNSIGNED
         ),
         Option("operators", "quantize", ("all", "weighted"), "op_types_to_quantize", _QUANTIZED),
         Option(
@@ -458,30 +445,12 @@ ONNXRUNTIME_QUANT = Target(
         Option("symmetric_ranges", "quantize", (False, True), "ranges made symmetric in calibration", _UNSYMMETRIC),
         Option("moving_average", "quantize", (False, True), "the moving average of minima and maxima", _MIN_MAX),
         Option("strided", "quantize", (False, True), "calibrated sample by sample", _MIN_MAX),
+        Option("percentile", "quantize", ("99.999", "95"), "of the data that are not clipped", _PERCENTILE),
         Option(
-            "percentile",
-            "quantize",
-            ("99.999", "95"),
-            "of the data that are not clipped",
-            {**_STATIC, "calibration": ("Percentile",)},
-        ),
-        Option(
-            "calibration_cache",
-            "quantize",
-            (False, True),
-            "ranges are saved, and read by a second run",
-            _STATIC,
-            {True: "1.31"},
+            "calibration_cache", "quantize", (False, True), "ranges are saved, and read again", _STATIC, {True: "1.31"}
         ),
         Option("least_range", "quantize", ("0", "0.01"), "narrower ranges of activations are widened to it", _STATIC),
-        Option(
-            "inputs",
-            "quantize",
-            ("as others", "16 bits", "narrow"),
-            "overrides: another type, or range",
-            _PAIRS,
-            {"16 bits": "1.17"},
-        ),
+        Option("inputs", "quantize", INPUTS, "overrides: another type, or range", _PAIRS, {"16 bits": "1.17"}),
         Option("dedicated_pairs", "quantize", (False, True), "a Q/DQ pair for each consumer", _PAIRS),
         Option("pairs_of_weights", "quantize", (False, True), "weights stay floats, before a pair", _PAIRS),
         Option("contrib_pairs", "quantize", (False, True), "pairs of the domain com.microsoft", _PAIRS),
@@ -494,13 +463,7 @@ ONNXRUNTIME_QUANT = Target(
         Option("symmetric_blocks", "quantize", (False, True), "without zero points", _WEIGHT_ONLY),
         Option("accuracy_level", "quantize", (0, 1, 4), "4: kernels may round the other operand to int8", _BLOCKS),
         Option("gather", "quantize", (False, True), "rows of Gather too", _BLOCKS),
-        Option(
-            "whole_channels",
-            "quantize",
-            (False, True),
-            "blocks as long as a channel",
-            {**_WEIGHT_ONLY, "format": ("QDQ",)},
-        ),
+        Option("whole_channels", "quantize", (False, True), "blocks as long as a channel", _BLOCKS_IN_PAIRS),
         Option("optimization", "execute", ("all", "off"), "graph optimization level of the session"),
         Option("threads", "execute", (1, 2), "threads of one run"),
     ),
@@ -536,12 +499,7 @@ ONNXRUNTIME_QUANT = Target(
     refusals=(
         Rule("unsupported combination of types", "quantize", r"quantization doesn't support data format", _DOCS),
         Rule("too old for the types of blocks", "quantize", r"is under 21 and doesn't support int4 data type", _NBITS),
-        Rule(
-            "shape inference is left to the caller",
-            "quantize",
-            r"running shape inference before quantization may resolve this issue",
-            _DOCS + "#pre-processing",
-        ),
+        Rule("shape inference is left to the caller", "quantize", r"running shape inference before quantization", _PRE),
     ),
     outgrown=(
         *OUTGROWN,
@@ -560,7 +518,7 @@ ONNXRUNTIME_QUANT = Target(
         Rule("u8s8-saturation", "execute", "", _DOCS + "#when-and-why-do-i-need-to-try-u8u8"),
         Rule("bias-quantization", "execute", "", f"{_SOURCE}/{_BIASES}", _OPTIMIZED),
         # It is among the basic optimizations, which pre-processing makes.
-        Rule("bias-quantization", "execute", "", _DOCS + "#pre-processing", {"preprocess": (True,)}),
+        Rule("bias-quantization", "execute", "", _PRE, {"preprocess": (True,)}),
         # session.qdq_matmulnbits_accuracy_level, of which 4 (int8) is the default
         Rule("int8-matmul", "execute", "", f"{_INCLUDE}/onnxruntime_session_options_config_keys.h", _OPTIMIZED),
     ),
