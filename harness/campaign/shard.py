@@ -202,6 +202,8 @@ class Shard:
         self.gaps = [Gaps(one.target.name, asked, of) for one, of in zip(self.installed, self.profiles)]
         for folder in self.plan.known:
             self.learn(folder, self.plan.mended)
+        if self.plan.resume:
+            self._adopt()
 
     def learn(self, folder: Path, mended: Set[str] = frozenset()) -> None:
         """Take the cases saved below `folder` into account from now on; a fixed one explains nothing any more, nor does
@@ -218,6 +220,17 @@ class Shard:
                 cause = saved.cause or arrange.loose(saved)
                 if saved.status != "fixed" and cause.id not in mended:
                     self._know(KnownIssue(saved))
+
+    def _adopt(self) -> None:
+        """Learn, when there is time, of what an earlier run into this report found and did not learn of."""
+        self.learn(self.plan.found)
+        for issue in self.known_issues.values():
+            saved = issue.saved
+            if issue.id in self.of_run and saved.path and not saved.cause:
+                fitting = [
+                    one for one in self.installed if one.target.name == saved.target and one.release in saved.seen
+                ]
+                self.waiting += [(saved.path, one, Where()) for one in fitting[:1]]
 
     def forget(self) -> None:
         """Know no more of what was found in this run and counts for nothing."""
@@ -401,6 +414,8 @@ class Shard:
             path, installed, where = self.waiting.pop(0)
             begun = self.runner.all_cpu_seconds
             with in_turn(self.plan.report / ".keeping"):
+                if not path.exists():  # another shard has adopted it, too
+                    continue
                 new = self._learned(corpus.load(path), installed, where)
             if isinstance(new, New):
                 handover.write(new.path, installed, self.runner, samples=new.samples)

@@ -454,8 +454,11 @@ def test_what_is_found_faster_than_it_can_be_learned_of_waits_and_is_learned_of_
         met = Shard(plan, runner, stopping=lambda: False).keep(pools[0])
         assert isinstance(met, KnownIssue), "another process takes what waits for something of its own"
         monkeypatch.setattr(shard, "LEARNING", 1.0)
-        learned = [event.case for event in of_run._catch_up()]
-    assert learned == [new.path.name for new in waiting]
+        resumed = Shard(replace(plan, resume=True), runner, stopping=lambda: False)
+        shards = resumed, of_run
+        learned = [event.case for one in shards for event in one._catch_up()]
+    assert [len(one.waiting) for one in shards] == [0, 0], "one is learned of when the run is resumed too"
+    assert sorted(learned) == sorted(new.path.name for new in waiting), "each by one process"
     (kept,) = corpus.load_all(plan.found)
     assert kept.cause.trigger is not None
     assert (kept.path / "ISSUE.md").exists(), "what is handed over does not tell the trigger"
