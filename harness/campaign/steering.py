@@ -5,7 +5,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 
 from driftnet.causes.facts import Facts, Host, Place, PlaceFacts, Tensors, around, cost_of, facts_of
 from driftnet.causes.predicate import ONE_NODE, Region, Trigger, any_of
@@ -17,8 +16,6 @@ AVOIDED = 0.8
 """The share of instances about which a trigger has to be right to be avoided: what it names by mistake is not drawn."""
 KEPT = 10
 """One index in so many is drawn as if nothing was known: what triggers say may be wrong, or mended."""
-ANY = ""
-OPERATOR = "0.op"
 TIMES = 3
 """Models in which a trigger was met and nothing failed, until what it says of this run's graphs is doubted."""
 
@@ -48,10 +45,7 @@ class Doubts:
 
 @dataclass(frozen=True)
 class _Known:
-    """A trigger, the operators of its roles, and its regions: what they ask of model and recipe, and of a place.
-
-    One of one node is told for each of its operators, by what its regions ask of that beside its being one.
-    """
+    """A trigger, the operators of its roles, and its regions: what they ask of model and recipe, and of a place."""
 
     trigger: Trigger
     operators: Sequence[Set[str]]
@@ -116,8 +110,7 @@ class Steering:
         for i, node in enumerate(host.graph.nodes):
             there[node.op].append((i,))
         for target, under in recipes.items():
-            triggers = self._triggers[target]
-            for known in chain.from_iterable(triggers[operator] for operator in (ANY, *there)):
+            for known in self._triggers[target]:
                 if any(map(there.keys().isdisjoint, known.operators)):
                     continue
                 regions = [of_place for around, of_place in known.regions if any(map(around.holds, under))]
@@ -139,35 +132,20 @@ class Steering:
         return found
 
     @cached_property
-    def _triggers(self) -> Mapping[str, Mapping[str, Sequence[_Known]]]:
-        """Target -> operator -> what a node of that is known to fail by, each once, whoever has it; under ANY what
-        speaks of several nodes, or of no operator."""
-        triggers = defaultdict[str, dict[Trigger, None]](dict)
+    def _triggers(self) -> Mapping[str, Iterable[_Known]]:
+        """Target -> what it is known to fail by, each once, whoever has it."""
+        found = defaultdict[str, dict[Trigger, _Known]](dict)
         for issue in self.issues:
             for cause in issue.causes:
                 if cause.trigger and is_trusted(cause, AVOIDED):
-                    triggers[issue.saved.target][cause.trigger] = None
-        found = defaultdict[str, dict[str, list[_Known]]](lambda: defaultdict(list))
-        for target, several in triggers.items():
-            for trigger in several:
-                for operator in (
-                    sorted(trigger.operators[0]) if trigger.shape == ONE_NODE and trigger.operators else (ANY,)
-                ):
-                    found[target][operator].append(_known(trigger, operator))
-        return found
+                    found[issue.saved.target].setdefault(cause.trigger, _known(cause.trigger))
+        return defaultdict(list, {target: list(known.values()) for target, known in found.items()})
 
 
-def _known(trigger: Trigger, operator: str) -> _Known:
-    """A trigger at nodes of one operator, or of ANY."""
-
+def _known(trigger: Trigger) -> _Known:
     def divided(region: Region) -> tuple[Region, Region]:
         around = region.of_role(-1)
-        place = (atom for atom in region.atoms if atom not in around and (operator == ANY or atom.fact != OPERATOR))
+        place = (atom for atom in region.atoms if atom not in around)
         return Region(around), Region(tuple(sorted(place, key=lambda atom: cost_of(atom.fact))))
 
-    own = {OPERATOR: operator}
-    regions = [
-        r for r in trigger.regions if operator == ANY or all(a.holds(own) for a in r.atoms if a.fact == OPERATOR)
-    ]
-    operators = list(trigger.operators.values()) if operator == ANY else [{operator}]
-    return _Known(trigger, operators, [divided(region) for region in regions])
+    return _Known(trigger, list(trigger.operators.values()), [divided(region) for region in trigger.regions])
