@@ -204,9 +204,7 @@ LITERT = Target(
         Option("groups", "convert", (True, False), "whether a grouped convolution stays one operator"),
         Option("unfold", "convert", (False, True), "whether a product of several matrices is taken apart"),
         Option("unroll", "convert", (False, True), "whether recurrent layers are taken apart"),
-        Option(
-            "kernels", "execute", tuple(_RESOLVERS), "whose kernels run: XNNPACK's where there are any, LiteRT's own"
-        ),
+        Option("kernels", "execute", tuple(_RESOLVERS), "whose kernels run: XNNPACK's where it has any, LiteRT's"),
         Option("threads", "execute", (1, 2), "threads of one run"),
     ),
     scheme=lambda options: Scheme(halves=True) if options["weights"] == "float16" else None,
@@ -231,12 +229,7 @@ LITERT = Target(
         Rule(
             "operator that LiteRT has not", "convert", r"Could not translate MLIR to FlatBuffer.*error: 'tf\.\w+", _FLEX
         ),
-        Rule(
-            "result that hangs on no input",
-            "convert",
-            r"Output tensors of a Functional model must be the output",
-            _README,
-        ),
+        Rule("result that hangs on no input", "convert", r"Output tensors of a Functional model must be", _README),
         Rule("operator that LiteRT has not", "execute", r"Make sure you invoke the Flex delegate", _FLEX),
         Rule("form of an operator not supported", "convert", r"Pull requests are welcome|Invalid auto_pad ", _README),
         Rule("layout that cannot be told", "execute", r"in which place the channels of .* cannot be told", _README),

@@ -197,9 +197,12 @@ def _disabled(options: Options) -> list[str]:
 _OPTIMIZED = {"level": ("all", "layout", "extended", "basic")}
 _FUSED = {"level": ("all", "layout", "extended")}
 _HALVES = {"float16": HALVES}
+_SAVED = {"saved": ("ort",)}
 _DOCS = "https://onnxruntime.ai/docs/performance/model-optimizations"
-_GITHUB = "https://github.com/microsoft/onnxruntime/blob/main"
-
+_CORE = "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core"
+_BIASES = "optimizer/qdq_transformer/weight_bias_quantization.h"
+_FLAT = f"{_CORE}/graph/graph_flatbuffers_utils.cc"
+_INCLUDE = "https://github.com/microsoft/onnxruntime/blob/main/include/onnxruntime/core/session"
 _COMPATIBILITY = "https://onnxruntime.ai/docs/reference/compatibility.html"
 
 
@@ -223,9 +226,8 @@ def _outgrown() -> Iterator[Rule]:
         ):
             yield Rule(name, stage, pattern, _COMPATIBILITY)
     # Pre-processing goes on where its session refused the model, and finds no file.
-    yield Rule(
-        "too old to be pre-processed", "convert", r"Unable to open proto file: \S+optimized\.onnx", _COMPATIBILITY
-    )
+    pattern = r"Unable to open proto file: \S+optimized\.onnx"
+    yield Rule("too old to be pre-processed", "convert", pattern, _COMPATIBILITY)
 
 
 OUTGROWN = tuple(_outgrown())
@@ -238,20 +240,8 @@ ONNXRUNTIME_GRAPH = Target(
     commands=commands,
     options=(
         # A session takes 2 ms where these take 7 and, as far as half precision tells little, as much.
-        Option(
-            "transformers",
-            "convert",
-            ("none", *KINDS),
-            "for which transformers nodes are fused in Python first",
-            share=1 / 4,
-        ),
-        Option(
-            "float16",
-            "convert",
-            ("no", *HALVES),
-            "which float32 becomes float16; inside: no input or output",
-            share=1 / 4,
-        ),
+        Option("transformers", "convert", ("none", *KINDS), "whose nodes are fused in Python first", share=1 / 4),
+        Option("float16", "convert", ("no", *HALVES), "what becomes float16; inside: no input or output", share=1 / 4),
         Option("level", "execute", ("all", "layout", "extended", "basic", "off"), "how much is optimized"),
         Option("without", "execute", ("none", *SINGLE), "one optimizer that is left out", _OPTIMIZED),
         Option("saved", "execute", ("no", "onnx", "ort"), "what is run: the session, or the model that it saved"),
@@ -269,13 +259,7 @@ ONNXRUNTIME_GRAPH = Target(
     ),
     outgrown=OUTGROWN,
     refusals=(
-        Rule(
-            "type outside of the ORT format",
-            "execute",
-            r"We do not support type \[\d+\] for now",
-            _GITHUB + "/onnxruntime/core/graph/graph_flatbuffers_utils.cc",
-            {"saved": ("ort",)},
-        ),
+        Rule("type outside of the ORT format", "execute", r"We do not support type \[\d+\] for now", _FLAT, _SAVED),
         *(
             Rule(name, "execute", pattern, _DOCS + "/float16.html", _HALVES)  # its op_block_list has to name them
             for name, pattern in (
@@ -288,21 +272,9 @@ ONNXRUNTIME_GRAPH = Target(
     exceptions=(
         # Without VNNI, pairs of products of u8 and s8 are added in 16 bits.
         Rule("u8s8-saturation", "execute", "", _DOCS + "/quantization.html#when-and-why-do-i-need-to-try-u8u8"),
-        Rule(
-            "bias-quantization",
-            "execute",
-            "",
-            _GITHUB + "/onnxruntime/core/optimizer/qdq_transformer/weight_bias_quantization.h",
-            _OPTIMIZED,
-        ),
+        Rule("bias-quantization", "execute", "", f"{_CORE}/{_BIASES}", _OPTIMIZED),
         Rule("half-precision", "execute", "", _DOCS + "/float16.html", _HALVES),
         # session.qdq_matmulnbits_accuracy_level, of which 4 (int8) is the default
-        Rule(
-            "int8-matmul",
-            "execute",
-            "",
-            _GITHUB + "/include/onnxruntime/core/session/onnxruntime_session_options_config_keys.h",
-            _FUSED,
-        ),
+        Rule("int8-matmul", "execute", "", f"{_INCLUDE}/onnxruntime_session_options_config_keys.h", _FUSED),
     ),
 )

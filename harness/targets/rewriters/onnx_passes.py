@@ -51,7 +51,12 @@ def commands(options: Options) -> str:
     return "\n".join(lines)
 
 
+_OPSETS = ("up", "newest", "down", "two down")
+_CONVERTER = {"tool": ("version_converter",)}
+_INFERENCE = {"tool": ("shape_inference",)}
 _DOCS = "https://github.com/onnx/onnx/blob/main/docs/VersionConverter.md"
+_KERNELS = "https://github.com/microsoft/onnxruntime/blob/main/docs/OperatorKernels.md"
+_NOT_THERE = r"not supported (when|in) |[Uu]nsupported |is unallowed|must have value none"
 
 ONNX_PASSES = Target(
     name="onnx-passes",
@@ -62,20 +67,8 @@ ONNX_PASSES = Target(
     commands=commands,
     options=(
         Option("tool", "convert", ("version_converter", "inliner", "shape_inference"), "what rewrites"),
-        Option(
-            "opset",
-            "convert",
-            ("up", "newest", "down", "two down"),
-            "to which opset: the next, the newest that onnxruntime loads, the one before, two before",
-            {"tool": ("version_converter",)},
-        ),
-        Option(
-            "data_propagation",
-            "convert",
-            (False, True),
-            "follow the values of shapes as well",
-            {"tool": ("shape_inference",)},
-        ),
+        Option("opset", "convert", _OPSETS, "to which opset; newest: that onnxruntime loads", _CONVERTER),
+        Option("data_propagation", "convert", (False, True), "follow values of shapes as well", _INFERENCE),
     ),
     companions=COMPANIONS[1:],
     features=FEATURES,
@@ -87,19 +80,8 @@ ONNX_PASSES = Target(
     ),
     refusals=(
         Rule("no adapter", "convert", r"No Adapter (From|To) Version|No Previous Version of", _DOCS),
-        Rule(
-            "not in that opset",
-            "convert",
-            r"not supported (when|in) |[Uu]nsupported |is unallowed|must have value none",
-            _DOCS,
-        ),
+        Rule("not in that opset", "convert", _NOT_THERE, _DOCS),
         # It is valid there; onnxruntime's kernels for the newest opsets come later.
-        Rule(
-            "no kernel in that opset",
-            "execute",
-            r"NOT_IMPLEMENTED : Could not find an implementation for",
-            "https://github.com/microsoft/onnxruntime/blob/main/docs/OperatorKernels.md",
-            {"tool": ("version_converter",)},
-        ),
+        Rule("no kernel in that opset", "execute", r"Could not find an implementation for", _KERNELS, _CONVERTER),
     ),
 )

@@ -143,9 +143,7 @@ TRACT = Target(
     execute=execute,
     commands=commands,
     options=(
-        Option(
-            "format", "convert", ("onnx", "nnef"), "what is run: the ONNX model, or the file that tract makes of it"
-        ),
+        Option("format", "convert", ("onnx", "nnef"), "what is run: the ONNX model, or the file that tract makes"),
         Option("output_facts", "convert", ("inferred", "declared"), "where shapes and types of outputs are from"),
         Option(
             "shapes",
