@@ -384,6 +384,24 @@ def _mixture(rng: Rng) -> Feed:
     }
 
 
+def _log_bands(rng: Rng) -> Feed:
+    """Twenty-one frames of speech in 64 bands, in natural logarithms."""
+    return {"log_mel": np.float32(np.log(10) / 10) * inputs.mel(_power(rng, 21, 400, 160), 16000, 64).T[None]}
+
+
+def _thumbnail(rng: Rng) -> Feed:
+    """A line of text, small, and what it measures."""
+    line = 2 * _line(rng, 16, 64).transpose(2, 0, 1)[None] - 1
+    size = [[rng.uniform(1, 8), rng.uniform(0.1, 1)]]
+    return {"thumb": np.ascontiguousarray(line, np.float32), "shape": np.array(size, np.float32)}
+
+
+def _embedded(rng: Rng) -> Feed:
+    """Two sentences, as an embedding of length one has them."""
+    x = rng.standard_normal((2, 384))
+    return {"input": (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)}
+
+
 FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "ocr_detector": _picture("x", inputs.page, 192, 256, *IMAGENET),
     "ocr_recognizer": _picture("x", _line, 48, 320, 0.5, 0.5),
@@ -447,6 +465,15 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "onsets": lambda rng: {"input": np.stack([_music(rng, 40, 80) for _ in range(3)], -1)},
     "music_key": lambda rng: {"input": _music(rng, 60, 105)},
     "beats": lambda rng: {"input": _music(rng, 60, 81)},
+    "vad_teacher": _log_bands,
+    "vad_tiny": _log_bands,
+    "vad_tiny_int8": _log_bands,
+    "captcha_size": _thumbnail,
+    "action_guard": _embedded,
+    "text_segments": lambda rng: {"ids": 1 + inputs.letters(rng, 1536, 90)[None]},
+    "text_scan": lambda rng: {"ids": 1 + inputs.letters(rng, 300, 90)},
+    "ocr_tiny_detector": _picture("x", inputs.page, 192, 256, *IMAGENET),
+    "ocr_tiny_reader": _picture("x", _line, 48, 320, 0.5, 0.5),
     "vowel_marks": lambda rng: {"input": 1 + inputs.letters(rng, 48, 40)[None]},
 }
 
