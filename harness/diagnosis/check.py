@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import onnx
 from driftnet.diagnosis import kernels
 from driftnet.diagnosis.attribution import Remedy, remedies, stage_at_fault, under, with_options
 from driftnet.diagnosis.end_to_end import Impact, References, impact, losses
-from driftnet.diagnosis.inside import Inside, in_form, look_inside, made_by_cutting
+from driftnet.diagnosis.inside import Inside, in_form, look_inside, made_by_cutting, off
 from driftnet.diagnosis.likeness import unlike
 from driftnet.diagnosis.localize import Fault, Search, alike, locate
 from driftnet.diagnosis.result import Checked, Cost, Culprit, Diagnosis
@@ -34,13 +35,15 @@ from driftnet.model.submodel import Recording, UnrecordedError, recording_within
 from driftnet.model.verdict import Kind, Observation, Outcome, Tier, Verdict, Word
 from driftnet.model.windows import Judged, live_nodes, survey
 from driftnet.oracle.ball_arithmetic.creation import random_tensors
-from driftnet.oracle.judge import cut_tensors, of_nearest_codes, of_wrong_weights
+from driftnet.oracle.judge import BEFORE, cut_tensors, of_nearest_codes, of_wrong_weights
 from driftnet.oracle.tolerances.table import LEAST_CHANGE, LEAST_SHARE, LOST
+from driftnet.reduce.passes import bisect
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.reduce.subgraphs import entered
 from driftnet.run.reference import ReferenceError
 from driftnet.run.sandbox.allowance import Allowance
+from driftnet.targets.recipe import unquantized
 
 ENOUGH = 0.95
 """Share of nodes that have to be vouched for where no tier can judge a model end to end."""
@@ -97,7 +100,8 @@ class Inquiry:
     started, limit   runs of the target when it began, and how many it may take
     tell      hears what is being done, for people
     inside    the tensors of the intact artifact, where these are known and tell right from wrong
-    suspects  parts that go wrong there, though not by themselves
+    suspects  parts that go wrong there, though not by themselves;   suspected  tensors that do, where these were not
+              asked for as a whole
     given     the model as it was given; that of `trial` has the branches that are taken in the place of its Ifs
     answers   whether outputs of the right form come out of the model: a part of it without may be cut out only
     frames    such parts, by their digests, as they stand in the model
@@ -113,6 +117,7 @@ class Inquiry:
     dear: bool = False
     inside: Inside | None = None
     suspects: list[Case] = field(default_factory=list)
+    suspected: list[str] = field(default_factory=list)
     given: Case | None = None
     answers: bool = False
     frames: dict[str, Case] = field(default_factory=dict)
@@ -127,17 +132,22 @@ class Inquiry:
         """Runs that are left."""
         return self.limit - (self.trial.runner.target_runs - self.started)
 
-    def look(self, case: Case, share: float = 1.0) -> Verdict:
+    def look(self, case: Case, share: float = 1.0, *, plain: bool = False) -> Verdict:
         """The verdict on a run of a part, as it stands in the model where it fails for being cut out only. Raises
-        ExhaustedError once the time or this share of the runs is spent."""
+        ExhaustedError once the time or this share of the runs is spent.
+
+        plain   on what it is before it is quantized: a run of that takes a tenth of one with calibration
+        """
         if self.left <= (1 - share) * self.limit:
             raise ExhaustedError
         trial = replace(self.trial, case=case)
+        if plain:
+            trial = replace(trial, recipe=unquantized(trial.target, trial.recipe))
         verdict = kernels.judged(trial, *self.watch(trial), self.watch)
         if not self.answers or not verdict.failed or verdict.in_values:
             return verdict
         if within := framed(self.case, case):
-            trial = replace(self.trial, case=within)
+            trial = replace(trial, case=within)
             there = kernels.judged(trial, *self.watch(trial), self.watch)
             if there.in_values or not there.failed:
                 self.frames[digest(case)] = within
@@ -346,10 +356,12 @@ def _localized(inquiry: Inquiry, checked: Checked, unheard: bool) -> Checked:
     culprits = culprits or _blamed(diagnoses)
     if found.excused and not verdict.failed:
         verdict, culprits = _not_usable(case, found)
+    elif (inquiry.suspects or inquiry.suspected) and verdict.word is Word.AGREES and _undecided(checked):
+        where = f", first at {inquiry.suspected[0]!r}" if inquiry.suspected else ""
+        message = f"an output is lost, and the intact artifact goes wrong{where}, where each part is right by itself"
+        verdict = replace(verdict, word=Word.ABSTAINS, message=f"{message}: {verdict.message}")
     elif found.unweighed and verdict.word is Word.AGREES:
-        message = (
-            "an output is lost, and the budget was spent before it was known whether what is right by a rule does it"
-        )
+        message = "an output is lost, and the budget was spent before it was known whether what a rule excuses does it"
         verdict = replace(verdict, word=Word.ABSTAINS, message=f"{message}: {verdict.message}", rule=BUDGET)
     if verdict.failed and (unasked := _unasked(inquiry, checked, found, serious)):
         message = f"undecided, for the budget was spent before it was known {unasked}: {verdict.message}"
@@ -424,7 +436,7 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
         windows = [judged.verdict for judged in found.judged]
         found.depth = along_the_depth(inquiry.case, windows, inquiry.inside, recorded)
         failing = _failing(inquiry.trial.target.name, found.judged, whole)
-        found.unlocated = _locate(inquiry, recorded, failing, whole, found.faults)
+        found.unlocated = _locate(inquiry, recorded, failing, whole, found.faults, _is_lost(checked))
         verdicts = [*windows, *(fault.verdict for fault in found.faults)]
         found.depth = along_the_depth(inquiry.case, verdicts, inquiry.inside, recorded)
         weighing = replace(inquiry, spared=WEIGHED * inquiry.spared)
@@ -480,14 +492,27 @@ def _failing(target: str, judged: Sequence[Judged], whole: Verdict) -> list[Judg
 
 
 def _locate(
-    inquiry: Inquiry, recorded: Recording, failing: Sequence[Judged], whole: Verdict, faults: list[Fault]
+    inquiry: Inquiry, recorded: Recording, failing: Sequence[Judged], whole: Verdict, faults: list[Fault], lost: bool
 ) -> Verdict | None:
-    """Adds to `faults`; how a window fails of which the budget did not reach to say why."""
-    search = Search(inquiry.case, recorded, lambda part: inquiry.look(part, NARROWED), inquiry.trial.target.name)
+    """Adds to `faults`; how a window fails of which the budget did not reach to say why.
+
+    lost   of an output nothing is left
+    """
+    suspects = _suspects(inquiry, recorded)
+    if lost and whole.word is Word.ABSTAINS and not failing and not inquiry.inside:
+        suspects = _first_lost(inquiry, recorded)
+        inquiry.suspected.extend(suspects)
+    before = [judged for judged in failing if judged.verdict.message.startswith(BEFORE)]
+    rest = [judged for judged in failing if judged not in before]
     try:
-        for fault in locate(search, failing, whole, _suspects(inquiry, recorded)):
-            faults.append(fault)
-            inquiry.tell(f"at fault: {', '.join(' '.join(pair) for pair in _named(inquiry.case, fault))}")
+        for plain, windows in ((True, before), (False, rest)):
+            if not windows and (plain or before):
+                continue
+            look = partial(inquiry.look, share=NARROWED, plain=plain)
+            search = Search(inquiry.case, recorded, look, inquiry.trial.target.name)
+            for fault in locate(search, windows, whole, suspects):
+                faults.append(fault)
+                inquiry.tell(f"at fault: {', '.join(' '.join(pair) for pair in _named(inquiry.case, fault))}")
     except ExhaustedError:
         inquiry.tell("localization: the budget is spent")
         located = {node for fault in faults for node in fault.nodes}
@@ -512,6 +537,27 @@ def _suspects(inquiry: Inquiry, recorded: Recording) -> list[str]:
         else:
             found.update(value.name for value in part.proto.graph.output)
     return sorted(found, key=lambda name: makers.get(name, 0))
+
+
+def _first_lost(inquiry: Inquiry, recorded: Recording) -> list[str]:
+    """The first tensor of the intact artifact of which nothing is left, as a bisection finds it: of an artifact into
+    which it takes too long to look as a whole. None where it cannot be asked, or holds the noise of quantizing."""
+    graph, right, trial = inquiry.case.proto.graph, recorded.feeds[0], inquiry.trial
+    names = [name for i in live_nodes(inquiry.case) for name in graph.node[i].output if name in right]
+    names = [name for name in names if right[name].dtype.kind == "f" and right[name].any()]
+    if trial.target.tap is None or trial.quantizes or not names:
+        return []
+    inquiry.tell("looking for the first tensor that is lost inside of the converted model")
+
+    def is_lost(count: int) -> bool:
+        for name in names[count - 1 :: -1]:  # a fusion takes some of them away
+            if not inquiry.in_time:
+                raise ExhaustedError
+            if name in (seen := look_inside(trial, recorded, [name]).tensors[0]):
+                return off(seen[name], right[name]) >= LOST
+        return False
+
+    return [names[bisect(len(names), is_lost) - 1]] if is_lost(len(names)) else []
 
 
 def _weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found) -> None:
@@ -654,6 +700,11 @@ def _unasked(inquiry: Inquiry, checked: Checked, found: Found, serious: Sequence
 def _is_right(checked: Checked) -> bool:
     """Whether the outputs are as good as right."""
     return all(row.change < LEAST_CHANGE for row in checked.end_to_end)
+
+
+def _undecided(checked: Checked) -> bool:
+    """Whether an output is lost, and nobody can tell of the model as a whole whether it may be."""
+    return checked.verdict.word is Word.ABSTAINS and _is_lost(checked)
 
 
 def _is_lost(checked: Checked) -> bool:

@@ -92,11 +92,12 @@ def locate(search: Search, failing: Sequence[Judged], whole: Verdict, suspects: 
     diverges = whole.word is Word.DIVERGES and bool(found)  # a wrong shape in one place may be wrong values in another
     # Of what ends a model the reducer finds the nodes, at a tenth of what halving and removing them here costs.
     explained = not whole.in_values or diverges or any(alike(search.target, f.verdict, whole) for f in found)
-    if explained:
+    undecided = whole.word is Word.ABSTAINS and not found
+    if explained and not undecided:
         return
-    if before := _before(search, whole, suspects):
+    if before := _before(search, None if undecided else whole, suspects):
         yield before
-    elif across := _bisected(search, whole):
+    elif not undecided and (across := _bisected(search, whole)):
         yield from _narrowed(search, across)
 
 
@@ -127,9 +128,10 @@ def _like(case: Case, found: Sequence[Fault], nodes: Sequence[int]) -> Iterator[
                 yield tuple(chain)
 
 
-def _before(search: Search, whole: Verdict, suspects: Sequence[str]) -> Fault | None:
-    """The fewest nodes before the first suspect that fail, that which makes it first. Twice as many are tried each
-    time, because small models cost little; and a run of nodes is shortened only: the rest is left to the reducer."""
+def _before(search: Search, whole: Verdict | None, suspects: Sequence[str]) -> Fault | None:
+    """The fewest nodes before the first suspect that fail as the whole does, in any way where nobody can tell whether
+    that fails; that which makes it first. Twice as many are tried each time, because small models cost little; and a
+    run of nodes is shortened only: the rest is left to the reducer."""
     graph, live = search.case.proto.graph, set(live_nodes(search.case))
     for name in suspects:
         nodes = sorted(ancestors(graph, [name]) & live)
@@ -140,7 +142,7 @@ def _before(search: Search, whole: Verdict, suspects: Sequence[str]) -> Fault | 
     return None
 
 
-def _fails(search: Search, nodes: Sequence[int], whole: Verdict, last: int) -> bool:
+def _fails(search: Search, nodes: Sequence[int], whole: Verdict | None, last: int) -> bool:
     return search.fault(nodes[-last:], whole) is not None
 
 

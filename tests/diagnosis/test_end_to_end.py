@@ -264,6 +264,33 @@ def test_what_is_right_by_a_rule_and_takes_an_output_away_is_named(runner):
     assert culprit.impact > 0.5, culprit
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_is_lost_in_company_only_is_looked_for_where_nobody_can_tell_of_the_whole(runner, monkeypatch, alone):
+    """Of twenty nodes the sixteenth is lost with nine before it, if `alone`; windows have eight at most."""
+    nodes = [helper.make_node("Neg", [f"t{k}"], [f"t{k + 1}"], name=f"neg{k}") for k in range(20)]
+    case = models.case(nodes, {"t0": np.ones(4, np.float32)}, outputs=[("t20", TensorProto.FLOAT, (4,))])
+
+    def watched(trial):
+        outputs, part = runner.reference.run(trial.case).outputs, trial.case.proto.graph.node
+        lost = Observation((), tuple({name: 0 * x for name, x in out.items()} for out in outputs))
+        if len(part) == len(nodes):
+            return Verdict(Word.ABSTAINS), lost
+        wrong = alone and len(part) >= 10 and any(node.name == "neg15" for node in part)
+        return (WRONG, lost) if wrong else (Verdict(Word.AGREES, Tier.EXACT), Observation((), outputs))
+
+    def look_inside(trial, recorded, names=()):
+        return Inside(trial, [{name: recorded.feeds[0][name] * np.float32(int(name[1:]) < 16) for name in names}])
+
+    monkeypatch.setattr(checks, "MOST_INSIDE", 0.0)
+    monkeypatch.setattr(checks, "watch", watched)
+    monkeypatch.setattr(checks, "look_inside", look_inside)
+    monkeypatch.setattr(checks, "examine", lambda trial, *args, **options: checks.Examination(WRONG))
+    checked = check(Trial(case, resolve("mnn"), {}, runner), ())
+    assert checked.verdict.word is (Word.DIVERGES if alone else Word.ABSTAINS), checked.verdict
+    assert [c.node for c in checked.culprits] == ([f"neg{k}" for k in range(15, 5, -1)] if alone else [])
+    assert alone or "first at 't16'" in checked.verdict.message, checked.verdict.message
+
+
 def told(runner, monkeypatch, x, off, *, without=None, part, whole=WRONG):
     """What check says of Neg(Relu(x)) on a target whose Relu is by `off` too large, unless it runs with the options
     `without`; and whose parts and whole are judged as told."""
