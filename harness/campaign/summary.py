@@ -32,6 +32,7 @@ OTHER = "other"
 class Entry(Struct, kw_only=True, omit_defaults=True):
     """What JSON says of a finding.
 
+    runs, reproduced   how often what is left of it was run in fresh processes, and failed
     times   how often a campaign met it
     cause   the folder of the cause that it is a variant of, its own name where that is not known;   trigger  in words
     severity   of this case;   exposure, artificial   of its cause
@@ -49,6 +50,8 @@ class Entry(Struct, kw_only=True, omit_defaults=True):
     unfinished: bool
     message: str
     path: str
+    runs: Count = 0
+    reproduced: Count = 0
     times: Count = 0
     cause: str = ""
     trigger: str = ""
@@ -316,6 +319,8 @@ def described(saved: corpus.SavedCase, release: str, status: str) -> Entry:
         unfinished=saved.unfinished,
         message=saved.verdict.message,
         path=str(saved.path),
+        runs=saved.runs,
+        reproduced=saved.reproduced,
         cause=cause.id,
         trigger=cause.of_case(saved.id).sentence,
         severity=severity_of(saved.verdict),

@@ -75,6 +75,17 @@ def test_the_page_of_a_check_of_several_targets_starts_with_a_table_of_them(tmp_
     assert page.text.count("rejects") == 6, "in the table, and over each section"
 
 
+def test_a_finding_that_does_not_always_come_back_is_told_so(tmp_path, capsys):
+    saved = corpus.load(min(CORPUS.rglob("test_mnn*gemm*")))
+    path = corpus.save(dataclasses.replace(saved, runs=5, reproduced=1), tmp_path)
+    summary = Summary(seed=0, cases=0, models=0, next_index=0)
+    Tally(tmp_path, summary)(Found(0, str(path), "1"))
+    campaign.ended(Console(width=80), summary.as_json(), tmp_path, status=1)
+    assert "shows in 1 of 5 runs" in capsys.readouterr().out
+    overview.write_report(api.report([path], out=tmp_path / "out"), tmp_path / "out")
+    assert "shows in 1 of 5 runs" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+
+
 def test_a_finding_that_is_not_reduced_to_the_end_is_told_with_the_command_that_goes_on(tmp_path, capsys):
     saved = corpus.load(min(CORPUS.rglob("test_mnn*gemm*")))
     path = corpus.save(dataclasses.replace(saved, unfinished=True), tmp_path)

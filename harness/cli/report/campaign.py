@@ -76,7 +76,8 @@ def _head(finding: Result) -> str:
 
 def _size(finding: Result) -> str:
     common = f"; {finding['exposure']:.0%} of models may meet it" if finding.get("exposure") else ""
-    return f"  {counted(finding['nodes'], 'node')}, met {counted(finding.get('times', 0), 'time')}{common}"
+    met = f"  {counted(finding['nodes'], 'node')}, met {counted(finding.get('times', 0), 'time')}"
+    return f"{met}{tables.comes(finding)}{common}"
 
 
 def _what(finding: Result, width: int) -> Iterator[str]:

@@ -22,11 +22,16 @@ MESSAGE = 160  # characters of a message in a table; the case has all of it
 
 
 def impact(finding: Result) -> str:
-    """What a finding does to a user, and how many models may meet it."""
-    if finding.get("artificial"):
-        return f"{finding['severity']}, artificial"
-    common = finding.get("exposure", 0.0)
-    return f"{finding['severity']}, {common:.1%} of models" if common else finding["severity"]
+    """What a finding does to a user, how many models may meet it, and how often it comes back."""
+    exposure = finding.get("exposure", 0.0)
+    common = ", artificial" if finding.get("artificial") else f", {exposure:.1%} of models" if exposure else ""
+    return f"{finding['severity']}{common}{comes(finding)}"
+
+
+def comes(finding: Result) -> str:
+    """How often a finding failed when it was run again, where that was not every time."""
+    failed, runs = finding.get("reproduced", 0), finding.get("runs", 0)
+    return f", shows in {failed} of {runs} runs" if failed < runs else ""
 
 
 def shares(seconds: Mapping[str, float]) -> str:
