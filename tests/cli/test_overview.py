@@ -21,9 +21,9 @@ from driftnet.util.errors import UserError
 from rich.console import Console
 
 from tests.support.html import Page, assert_whole
-from tests.support.paths import CORPUS
+from tests.support.paths import CORPUS, saved_case
 
-GEMM = min(CORPUS.rglob("test_mnn*wrong-values_gemm_*"))  # of one Gemm alone
+GEMM = saved_case("d9a741f5")
 AGREES = Verdict(Word.AGREES)
 
 
@@ -71,7 +71,7 @@ def test_the_overview_leads_to_a_page_for_each_cause_that_shows_all_its_cases(tm
 
 def test_nothing_in_a_case_is_markup(tmp_path):
     hostile = "<script>alert(1)</script>\"'& `<b>`"
-    saved = corpus.load(next(CORPUS.rglob("test_mnn*gemm*")))
+    saved = corpus.load(saved_case("c4a8227f"))
     verdict = dataclasses.replace(saved.verdict, message=hostile, output=hostile)
     saved = dataclasses.replace(saved, note=hostile, upstream="javascript:x", verdict=verdict)
     folder = corpus.save(saved, tmp_path)
@@ -115,7 +115,7 @@ def test_a_run_is_counted_with_its_operators_by_verdict_and_its_causes_over_mode
 
 
 def test_what_a_run_met_that_is_known_stands_behind_what_is_new(tmp_path):
-    other = min(CORPUS.rglob("test_onnxruntime-quant*softmax*"))
+    other = saved_case("b68c767f")
     folder = run(tmp_path / "run", known=[GEMM], new=[other])
     page, result = written([folder], tmp_path / "html")
     assert [(row["id"], row["status"]) for row in result["cases"]] == [(other.name, "new"), (GEMM.name, "open")]
@@ -126,7 +126,7 @@ def test_what_a_run_met_that_is_known_stands_behind_what_is_new(tmp_path):
 
 
 def test_a_run_is_compared_with_the_one_before_it(tmp_path):
-    other = min(CORPUS.rglob("test_onnxruntime-quant*softmax*"))
+    other = saved_case("b68c767f")
     before, now = run(tmp_path / "a", known=[GEMM]), run(tmp_path / "b", known=[GEMM, other])
     os.utime(before / "summary.json", (1, 1))
     page, result = written([now], tmp_path / "html")

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tests.support import field_models, models
 from tests.support.html import assert_whole
-from tests.support.paths import CORPUS, no_cases
+from tests.support.paths import no_cases, saved_case
 
 
 def planted():
@@ -76,7 +76,7 @@ def test_the_page_of_a_check_of_several_targets_starts_with_a_table_of_them(tmp_
 
 
 def test_a_finding_that_does_not_always_come_back_is_told_so(tmp_path, capsys):
-    saved = corpus.load(min(CORPUS.rglob("test_mnn*gemm*")))
+    saved = corpus.load(saved_case("c4a8227f"))
     path = corpus.save(dataclasses.replace(saved, runs=5, reproduced=1), tmp_path)
     summary = Summary(seed=0, cases=0, models=0, next_index=0)
     Tally(tmp_path, summary)(Found(0, str(path), "1"))
@@ -87,7 +87,7 @@ def test_a_finding_that_does_not_always_come_back_is_told_so(tmp_path, capsys):
 
 
 def test_a_finding_that_is_not_reduced_to_the_end_is_told_with_the_command_that_goes_on(tmp_path, capsys):
-    saved = corpus.load(min(CORPUS.rglob("test_mnn*gemm*")))
+    saved = corpus.load(saved_case("c4a8227f"))
     path = corpus.save(dataclasses.replace(saved, unfinished=True), tmp_path)
     summary = Summary(seed=0, cases=0, models=0, next_index=0)
     Tally(tmp_path, summary)(Found(0, str(path), "1"))

@@ -11,7 +11,7 @@ from driftnet.cli.report import campaign, progress, tables
 from driftnet.findings import corpus
 from rich.console import Console
 
-from tests.support.paths import CORPUS
+from tests.support.paths import saved_case
 
 LONG = "dtype of operand 1 one of " + ", ".join(f"type{k}" for k in range(60))
 
@@ -102,7 +102,7 @@ def test_what_is_found_meanwhile_is_called_by_its_digits():
 
 def test_a_finding_of_a_run_is_named_by_its_digits_and_its_page_opened(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    saved = dataclasses.replace(corpus.load(min(CORPUS.rglob("test_mnn*gemm*"))), id="test_mnn_execute_x_0123abcd")
+    saved = dataclasses.replace(corpus.load(saved_case("c4a8227f")), id="test_mnn_execute_x_0123abcd")
     corpus.save(saved, tmp_path / "reports/fuzz-1/cases")
     opened = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
