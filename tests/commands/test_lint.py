@@ -77,6 +77,15 @@ def test_what_depends_on_what_is_fed_may_be_met_and_is_told_apart(lint):
     assert (result["met"], api.lint_status(result)) == ([], 0)
 
 
+def test_what_is_fed_is_expected_to_hold_different_numbers(lint):
+    relu = {"fact": "0.op", "is": "Relu"}
+    usual = cause("relu_aaaaaaaa", relu, {"fact": "0.in.0.same", "is": False})
+    flat = cause("relu_bbbbbbbb", relu, {"fact": "0.in.0.zeros", "is": True})
+    result = lint([helper.make_node("Relu", ["x"], ["y"])], usual, flat)
+    assert [m["cause"] for m in result["met"]] == ["relu_aaaaaaaa"]
+    assert [m["why"] for m in result["may"]] == ["it depends on in.0.zeros"]
+
+
 @pytest.mark.parametrize(
     ("known", "why"),
     [
