@@ -506,7 +506,7 @@ def _locate(
     rest = [judged for judged in failing if judged not in before]
     try:
         for plain, windows in ((True, before), (False, rest)):
-            if not windows and (plain or before):
+            if not windows and (plain is not bool(inquiry.suspected) or before):
                 continue
             look = partial(inquiry.look, share=NARROWED, plain=plain)
             search = Search(inquiry.case, recorded, look, inquiry.trial.target.name)
@@ -540,12 +540,13 @@ def _suspects(inquiry: Inquiry, recorded: Recording) -> list[str]:
 
 
 def _first_lost(inquiry: Inquiry, recorded: Recording) -> list[str]:
-    """The first tensor of the intact artifact of which nothing is left, as a bisection finds it: of an artifact into
-    which it takes too long to look as a whole. None where it cannot be asked, or holds the noise of quantizing."""
+    """The first tensor of the intact artifact of which nothing is left before it is quantized, as a bisection finds it:
+    of an artifact into which it takes too long to look as a whole. None where it cannot be asked."""
     graph, right, trial = inquiry.case.proto.graph, recorded.feeds[0], inquiry.trial
+    trial = replace(trial, recipe=unquantized(trial.target, trial.recipe))
     names = [name for i in live_nodes(inquiry.case) for name in graph.node[i].output if name in right]
     names = [name for name in names if right[name].dtype.kind == "f" and right[name].any()]
-    if trial.target.tap is None or trial.quantizes or not names:
+    if trial.target.tap is None or not names:
         return []
     inquiry.tell("looking for the first tensor that is lost inside of the converted model")
 
