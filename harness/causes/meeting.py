@@ -18,7 +18,7 @@ from driftnet.causes.words import otherwise
 
 TRUSTED = 0.85
 """The share of the instances that a trigger named that has to have failed, for its word to be taken. At .95 one in a
-hundred of what was named did not fail, where one in twenty may, and a fifth of what fails was not named for that."""
+hundred of what was named did not fail, where one in twenty may."""
 USUAL = {"same": False, "zeros": False, "finite": True, "nan": False}
 """What numbers are like of which nothing is known, by the last word of a fact."""
 ADVICE = 3
