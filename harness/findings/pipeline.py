@@ -400,13 +400,25 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
         trial, named = first, None
         confirmed = confirm(trial)
     if confirmed.failed and confirmed.verdict.word is Word.HANGS:
-        patient = look(replace(trial, patience=HANG_LIMITS * trial.runner.seconds))
-        confirmed = confirmed._replace(verdict=patient, failed=confirmed.failed * (patient.word is Word.HANGS))
+        trial, confirmed = _given_time(trial, confirmed)
     if not confirmed.failed:
         return None
     if is_stale_state(trial, confirmed.verdict):
         confirmed = confirmed._replace(verdict=replace(confirmed.verdict, kind=Kind.STALE_STATE))
     return replace(signed(trial, confirmed), symptom=symptom, ended=ended, named=named)
+
+
+def _given_time(trial: Trial, confirmed: Confirmed) -> tuple[Trial, Confirmed]:
+    """A confirmed hang, given HANG_LIMITS times its limit: still one, what else fails by then, or only slow. What hangs
+    in some runs may come back in this one, and is not told then: slow is far more common."""
+    patient = replace(trial, patience=HANG_LIMITS * trial.runner.seconds)
+    try:
+        found = look(patient, fresh=True)
+    except ExhaustedError:
+        return trial, confirmed
+    if found.word is Word.HANGS:
+        return trial, confirmed._replace(verdict=found)
+    return (patient, confirm(patient)) if found.failed else (trial, confirmed._replace(failed=0))
 
 
 def signed(trial: Trial, confirmed: Confirmed) -> Finding:

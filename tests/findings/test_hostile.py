@@ -89,11 +89,19 @@ def test_no_target_takes_the_harness_down(hurried, monkeypatch, deeds):
     assert_each(deeds, lambda deed: judged(hurried, deed))
 
 
-def test_what_is_slow_is_no_hang():
+def test_what_is_slow_is_no_hang_and_what_fails_late_is_told_as_that():
     """With four times its limit it comes to an end. (What goes on for ever is found: tests/campaign.)"""
-    installed = Installed(endless_target.DOZING, "tests.support.endless_target:DOZING", "1", sys.executable)
-    with Runner(timeout=0.4, small_models=True) as hasty:
-        examined = examine(Trial(models.relu(), installed, {}, hasty), ())
-    assert examined.verdict.word is Word.HANGS, f"within its limit it is {examined}"
-    assert examined.unconfirmed, f"it is no failure that did not come back: {examined}"
-    assert examined.finding is None, f"it is told: {examined.finding}"
+
+    def examined(name):
+        installed = Installed(
+            getattr(endless_target, name), f"tests.support.endless_target:{name}", "1", sys.executable
+        )
+        with Runner(timeout=0.4, small_models=True) as hasty:
+            return examine(Trial(models.relu(), installed, {}, hasty), ())
+
+    slow, late = examined("DAWDLING"), examined("DOZING")
+    assert slow.unconfirmed, f"within its limit it is {slow}"
+    assert slow.unconfirmed.word is Word.HANGS, f"within its limit it is {slow}"
+    assert slow.finding is None, f"it is told: {slow.finding}"
+    assert late.finding, "what fails late is not told"
+    assert late.finding.verdict.word is Word.FAILS, f"it is told as {late.finding.verdict}"

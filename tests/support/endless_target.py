@@ -82,7 +82,16 @@ def fail_after_sleep(
     raise StageError("too late")
 
 
+def relu_after_sleep(
+    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """The answer of a Relu after LATE seconds."""
+    time.sleep(LATE)
+    return [{name: np.maximum(x, 0) for name, x in zip(outputs, feed.values())} for feed in feeds]
+
+
 DOZING = Target("dozing", "numpy", convert, quantize, fail_after_sleep)
+DAWDLING = Target("dawdling", "numpy", convert, quantize, relu_after_sleep)
 SLOW = Target("slow", "numpy", convert, quantize, fail_late)
 
 
