@@ -8,11 +8,11 @@ An error is one that a right answer may have while it is at most
 with u the unit roundoff of the output's dtype, that of float32 for a float64, which engines may compute in it. K is the
 longest sum before the output: a running sum of K terms of random sign errs by sqrt(K)/4 of what perturbing its terms
 shows. `approximation` is four times what noise as large as the allowances of APPROXIMATIONS was seen to move the
-output; inside of subgraphs, where nothing is perturbed, it is four times the largest of these. Integers and truth
-values have to be equal, but where a sample flips them, and then those of some sample. So with a float that rounding
-moves by more than 10 % of max|y|: as near has it to be to what some run gave, or nobody can tell. An output of which it
-moves many elements so far has no answer that could be checked. Nothing inside a subgraph is perturbed: of what it
-computes only a gross error can be told from rounding.
+output; those of what is inside a subgraph, the largest of them, are for its results. Integers and truth values have to
+be equal, but where a sample flips them, and then those of some sample. So with a float that rounding moves by more than
+10 % of max|y|: as near has it to be to what some run gave, or nobody can tell. An output of which it moves many
+elements so far has no answer that could be checked. Nothing inside a subgraph is perturbed: of what it computes only a
+gross error can be told from rounding.
 """
 
 import math
@@ -29,7 +29,7 @@ from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.oracle.ball_arithmetic.ball import format_of
 from driftnet.oracle.question.answers import abstains, agrees, diverges
 from driftnet.oracle.question.question import TOO_LARGE, Place, Question
-from driftnet.oracle.tolerances.approximations import APPROXIMATIONS
+from driftnet.oracle.tolerances.approximations import APPROXIMATIONS, Approximation
 from driftnet.oracle.tolerances.table import (
     APPROXIMATED_SPREADS,
     GROSS,
@@ -67,7 +67,7 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
         if not disputed or (count and all(verdicts[p].error > GROSS * verdicts[p].bound for p in disputed)):
             break
     for place, said in verdicts.items():
-        if said.word is Word.DIVERGES and said.error <= GROSS * said.bound and _with_subgraphs(question, place):
+        if said.word is Word.DIVERGES and said.error <= GROSS * said.bound and _has_subgraph(question, place):
             verdicts[place] = abstains(Tier.SAMPLING, place, UNMOVED, _operators(question, place))
     return verdicts
 
@@ -104,19 +104,14 @@ def _bound(question: Question, place: Place, size: np.ndarray, spread: np.ndarra
     """What rounding may move elements as large as `size`."""
     unit = format_of(question.pair(place)[1].dtype).unit
     factor = SPREADS * max(1.0, math.sqrt(_longest_sum(question, place)) / 4) if spread.any() else SPREADS
-    inside = nested(_with_subgraphs(question, place), question.graph.opset)
-    beside = max((APPROXIMATIONS[node.op].absolute for node in inside if node.op in APPROXIMATIONS), default=0.0)
     return np.asarray(
-        factor * spread
-        + SAMPLING_RELATIVE * unit * size
-        + SAMPLING_OF_LARGEST * unit * size.max(initial=0.0)
-        + APPROXIMATED_SPREADS * beside
+        factor * spread + SAMPLING_RELATIVE * unit * size + SAMPLING_OF_LARGEST * unit * size.max(initial=0.0)
     )
 
 
-def _with_subgraphs(question: Question, place: Place) -> list[Node]:
-    """The nodes with subgraphs that `place` depends on."""
-    return [node for node in question.graph.ancestors(place[1]) if Trait.HAS_BODY in traits_of(node.op)]
+def _has_subgraph(question: Question, place: Place) -> bool:
+    """Whether `place` depends on what a subgraph computes."""
+    return any(Trait.HAS_BODY in traits_of(node.op) for node in question.graph.ancestors(place[1]))
 
 
 def _operators(question: Question, place: Place) -> list[str]:
@@ -155,11 +150,11 @@ def _approximated(question: Question, count: int = 6) -> dict[Place, np.ndarray]
     a polynomial has the same sign over whole intervals.
     """
     approximated = {
-        name: node.op
+        name: allowed
         for node in question.graph.nodes
-        if node.op in APPROXIMATIONS
+        if (allowed := _allowed(node, question.graph.opset))
         for name in node.outputs
-        if name and question.records[0][name].dtype.kind == "f"
+        if isinstance(made := question.records[0].get(name), np.ndarray) and made.dtype.kind == "f"
     }
     if not approximated:
         return {}
@@ -167,7 +162,7 @@ def _approximated(question: Question, count: int = 6) -> dict[Place, np.ndarray]
     feeds = []
     for given, record in zip(question.case.feeds, question.records):
         for k in range(count):
-            noise = {_noisy(name): _noise(rng, k, op, record[name]) for name, op in approximated.items()}
+            noise = {_noisy(name): _noise(rng, k, allowed, record[name]) for name, allowed in approximated.items()}
             feeds.append({**given, **noise})
     model = _with_noise(question.case.proto, {name: question.records[0][name] for name in approximated})
     runs = question.reference.run(Case(model.SerializeToString(), tuple(feeds))).outputs
@@ -179,8 +174,14 @@ def _approximated(question: Question, count: int = 6) -> dict[Place, np.ndarray]
     return moved
 
 
-def _noise(rng: np.random.Generator, run: int, operator: str, value: np.ndarray) -> np.ndarray:
-    absolute, relative, of_largest = APPROXIMATIONS[operator]
+def _allowed(node: Node, opset: int) -> Approximation | None:
+    """The allowance of a node, the largest of what is inside its subgraphs; None where nothing is approximated."""
+    found = [APPROXIMATIONS[one.op] for one in nested([node], opset) if one.op in APPROXIMATIONS]
+    return Approximation(*map(max, zip(*found, strict=True))) if found else None
+
+
+def _noise(rng: np.random.Generator, run: int, allowed: Approximation, value: np.ndarray) -> np.ndarray:
+    absolute, relative, of_largest = allowed
     unit = rng.uniform(-1, 1, value.shape) if run % 2 else np.full(value.shape, (-1.0) ** (run // 2))
     size = np.where(np.isfinite(value), np.abs(value), 0)
     return np.asarray(unit * (absolute + relative * size + of_largest * size.max(initial=0)), value.dtype)

@@ -222,15 +222,27 @@ def test_of_what_a_subgraph_computes_only_a_gross_error_is_one(runner, error, wo
     assert said.word is word, f"an error of {error} of the largest: {said.message}"
 
 
-def test_the_tanh_of_another_library_is_no_bug_inside_of_a_subgraph_either(runner):
-    """MNN's of 1e-8 is 0."""
+@pytest.mark.parametrize(
+    ("factor", "fed", "wrong", "word"),
+    [
+        (1.0, 1e-8, 0.0, Word.AGREES),  # MNN's Tanh of 1e-8 is 0
+        (1.0, 1e-8, 1.0, Word.DIVERGES),
+        (1e3, 1e-8, 0.0, Word.AGREES),
+        (1e-6, 0.5, 0.0, Word.DIVERGES),
+    ],
+)
+def test_the_tanh_of_another_library_is_no_bug_inside_of_a_subgraph_either(runner, factor, fed, wrong, word):
+    """What it may err by is carried to the output by what stands between them."""
     inner = helper.make_tensor_value_info("inner", FLOAT, (1,))
     branch = helper.make_graph([helper.make_node("Tanh", ["x"], ["inner"])], "branch", [], [inner])
-    node = helper.make_node("If", ["yes"], ["y"], then_branch=branch, else_branch=branch)
-    x = np.array([1e-8], np.float32)
-    model = case([node], {"x": x}, {"yes": np.array(True)}, outputs=[("y", FLOAT, (1,))])
-    assert asked(sampling.decide, runner, model, {"y": x * 0}).word is Word.AGREES
-    assert asked(sampling.decide, runner, model, {"y": x + 1}).word is Word.DIVERGES
+    nodes = [
+        helper.make_node("If", ["yes"], ["t"], then_branch=branch, else_branch=branch),
+        helper.make_node("Mul", ["t", "factor"], ["y"]),
+    ]
+    constants = {"yes": np.array(True), "factor": np.float32(factor)}
+    model = case(nodes, {"x": np.array([fed], np.float32)}, constants, outputs=[("y", FLOAT, (1,))])
+    found = asked(sampling.decide, runner, model, {"y": np.array([wrong], np.float32)})
+    assert found.word is word, f"{factor} times the Tanh of {fed} is {wrong}: {found}"
 
 
 def test_what_noise_before_a_subgraph_explains_is_no_error_of_it(runner):
