@@ -1,4 +1,4 @@
-"""Journal: what happened in a run, one line of JSON an event, on the disk before anybody is told of it.
+"""Journal: what happened in a run, one line of JSON an event, written before anybody is told of it.
 
     REPORT/journal/<when>-<process>.jsonl     written by one process alone, so that none waits for another
 
@@ -34,8 +34,8 @@ class Journal:
             raise disk_error(self.path, e) from e
 
     def write(self, event: Event) -> None:
-        """Write an event, and wait until it and those before are on the disk; but for what is examined again where its
-        index is not done. Raises UserError (kind "disk")."""
+        """Write an event, and wait until it is on the disk with those before it. Nobody waits for a case: it is
+        examined again where the `Done` of its index is not there. Raises UserError (kind "disk")."""
         told = msgspec.to_builtins(event, enc_hook=float)  # a bound may be a Tolerance, a float with its evidence
         line = json_text(told) + "\n"
         try:

@@ -227,10 +227,9 @@ class Shard:
         for issue in self.known_issues.values():
             saved = issue.saved
             if issue.id in self.of_run and saved.path and not saved.cause:
-                fitting = [
-                    one for one in self.installed if one.target.name == saved.target and one.release in saved.seen
-                ]
-                self.waiting += [(saved.path, one, Where()) for one in fitting[:1]]
+                for one in self.installed:
+                    if one.target.name == saved.target and one.release in saved.seen:
+                        self.waiting.append((saved.path, one, Where()))
 
     def forget(self) -> None:
         """Know no more of what was found in this run and counts for nothing."""

@@ -42,7 +42,8 @@ def ended(console: Console, result: Result, folder: Path, *, status: int, every:
     for finding in new:
         _told(console, [_head(finding), *_what(finding, width), _size(finding)])
     if unfinished := [finding for finding in result["findings"] if finding.get("unfinished")]:
-        say(console, f"reduction stopped early of {counted(len(unfinished), 'finding')}; to continue with the first:")
+        several = counted(len(unfinished), "finding")
+        say(console, f"not reduced to the end: {several}, all in summary.md; to go on with the first:")
         say(console, f"  driftnet reduce {unfinished[0]['path']} --out DIR")
     for error in result["errors"]:
         where = f"error of driftnet in case {error['index']}" if error["index"] >= 0 else "error"

@@ -240,7 +240,13 @@ ONNXRUNTIME_GRAPH = Target(
     commands=commands,
     options=(
         # A session takes 2 ms where these take 7 and, as far as half precision tells little, as much.
-        Option("transformers", "convert", ("none", *KINDS), "whose nodes are fused in Python first", share=1 / 4),
+        Option(
+            "transformers",
+            "convert",
+            ("none", *KINDS),
+            "for which transformers nodes are fused in Python first",
+            share=1 / 4,
+        ),
         Option("float16", "convert", ("no", *HALVES), "what becomes float16; inside: no input or output", share=1 / 4),
         Option("level", "execute", ("all", "layout", "extended", "basic", "off"), "how much is optimized"),
         Option("without", "execute", ("none", *SINGLE), "one optimizer that is left out", _OPTIMIZED),

@@ -429,7 +429,11 @@ ONNXRUNTIME_QUANT = Target(
         ),
         Option("symmetric_activations", "quantize", (False, True), "activations without zero point", _SIGNED),
         Option(
-            "restricted_zero_points", "quantize", (False, True), "zero points at an end or in the middle", _UNSIGNED
+            "restricted_zero_points",
+            "quantize",
+            (False, True),
+            "zero points of activations at an end or in the middle",
+            _UNSIGNED,
         ),
         Option("operators", "quantize", ("all", "weighted"), "op_types_to_quantize", _QUANTIZED),
         Option(

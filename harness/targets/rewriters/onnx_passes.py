@@ -67,7 +67,13 @@ ONNX_PASSES = Target(
     commands=commands,
     options=(
         Option("tool", "convert", ("version_converter", "inliner", "shape_inference"), "what rewrites"),
-        Option("opset", "convert", _OPSETS, "to which opset; newest: that onnxruntime loads", _CONVERTER),
+        Option(
+            "opset",
+            "convert",
+            _OPSETS,
+            "to the next opset, the newest that onnxruntime loads, the one before, two before",
+            _CONVERTER,
+        ),
         Option("data_propagation", "convert", (False, True), "follow values of shapes as well", _INFERENCE),
     ),
     companions=COMPANIONS[1:],

@@ -215,8 +215,13 @@ TVM = Target(
     execute=execute,
     commands=commands,
     options=(
-        Option("format", "execute", ("memory", "library"), "what is run: what was compiled, a shared library of it"),
-        Option("shapes", "execute", ("static", "declared"), "shapes of inputs: the feed's, as the model declares them"),
+        Option("format", "execute", ("memory", "library"), "what is run: what was compiled, or a shared library of it"),
+        Option(
+            "shapes",
+            "execute",
+            ("static", "declared"),
+            "shapes of inputs: those of the feed, or as the model declares them",
+        ),
         Option("params", "execute", ("constants", "inputs"), "what initializers are to the compiler"),
         Option(
             "pipeline",
