@@ -454,35 +454,48 @@ NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
 """Operators of two operands -> the constant beside which the result is the other operand."""
 
 
-def _passes(host: Host, node: Node) -> bool:
-    """Whether a node hands on an operand as it is, whatever is fed: converters take such ones away."""
-    given, made = [name for name in node.inputs if name], [name for name in node.outputs if name]
-    if not given or not made or _equal(*(_shape(host, name) for name in (given[0], made[0]))) is False:
+def _passes(host: Host, node: Node) -> bool | None:
+    """Whether a node hands on an operand as it is, whatever is fed: converters take such ones away. None where that
+    hangs on a shape or a dtype that is unknown."""
+    given, made = node.input(0), next(iter(node.outputs), "")
+    if not given or not made:
         return False
 
-    def holds(name: str, value: int) -> bool:
-        x = host.graph.constants.get(name)
-        return x is not None and x.dtype.kind in "iuf" and bool((x == value).all())
+    def holds(k: int, value: int) -> bool:
+        x = host.graph.constants.get(node.input(k))
+        return x is not None and x.dtype.kind not in "OSU" and bool((x == value).all())
 
     match node.op:  # that it does nothing here is no trait: it hangs on what it is given
-        case "Identity" | "Dropout":
-            return len(given) < 3 or holds(given[2], 0)
+        case "Identity":
+            return True
+        case "Dropout":
+            return not node.input(2) or holds(2, 0)
         case "Concat" | "Sum" | "Max" | "Min" | "Mean":
-            return len(given) == 1
+            return len(node.inputs) == 1
         case "Split":
-            return len(made) == 1
+            return len(node.outputs) == 1
         case "Cast":
-            return len({dict(_of_type(host, "", name)).get(".dtype") for name in (given[0], made[0])} - {None}) == 1
-        case "Add" | "Mul":
-            return any(holds(name, NEUTRAL[node.op]) for name in given)
-        case "Sub" | "Div" | "Pow":
-            return holds(given[1], NEUTRAL[node.op])
+            before, after = (dict(_of_type(host, "", name)).get(".dtype") for name in (given, made))
+            return None if before is None or after is None else before == after
+        case "Add" | "Mul" | "Sub" | "Div" | "Pow":
+            sides = (1, 0) if node.op in ("Add", "Mul") else (1,)
+            beside = [k for k in sides if holds(k, NEUTRAL[node.op])]
+            kept = {_is_kept(host, node.input(1 - k), node.input(k), made) for k in beside}
+            return True if True in kept else None if None in kept else False
         case "Pad":
-            return holds(given[1], 0) if len(given) > 1 else not any(node.attributes.get("pads") or [1])
+            return holds(1, 0) if node.input(1) else not any(node.attributes.get("pads") or [1])
         case "MaxPool" | "AveragePool":
             sizes = (*node.attributes["kernel_shape"], *node.attributes.get("strides", ()))
             return set(sizes) == {1} and not any(node.attributes.get("pads", ()))
     return False
+
+
+def _is_kept(host: Host, name: str, constant: str, result: str) -> bool | None:
+    """Whether an operand keeps its shape beside a constant: one number widens no operand of as many axes or more."""
+    shape, x = _shape(host, name), host.graph.constants[constant]
+    if x.size == 1 and (x.ndim == 0 or (shape is not None and x.ndim <= len(shape))):
+        return True
+    return _equal(shape, _shape(host, result))
 
 
 def _of_growth(image: Sequence[int | None], result: Sequence[int | None]) -> Iterable[tuple[str, Value]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import onnx
 import pytest
-from driftnet.causes.facts import facts_of, host_of
+from driftnet.causes.facts import Value, facts_of, host_of, hosts
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger, trigger_of
 from driftnet.causes.words import sentence
 from driftnet.learning.instances import shape_of, whole
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.models import grid
 from tests.support.triggers import one, some
@@ -117,9 +118,54 @@ def test_what_hands_on_its_operand_is_told_whatever_it_is_called() -> None:
         for op, constant in (("Sub", zero), ("Div", one_), ("Div", zero), ("Pad", no_pads), ("Pad", no_pads + 1))
     ]
     assert told == [True, True, False, True, False]
-    wider = facts(one("Add", grid((1, 1)), constants=[np.zeros((2, 3), np.float32)]))
-    assert wider["0.passes"] is False, "it repeats its operand"
     assert facts(one("Pad", grid((2, 3)), constants=[no_pads + 1]))["0.moves"] is True
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "fixed", "handed"),
+    [
+        ("Add", "w x", np.float32(0), True),
+        ("Mul", "w x", np.float32(1), True),
+        ("Add", "x w", np.zeros((2, 3), np.float32), True),
+        ("Add", "w x", np.zeros((1, 2, 3), np.float32), False),
+        ("Sub", "w x", np.float32(0), False),
+        ("Dropout", "x  w", np.bool_(False), True),
+        ("Dropout", "x  w", np.bool_(True), False),
+        ("Dropout", "x w", np.float32(0.5), True),
+        ("Identity", "x", None, True),
+        ("Concat", "x", None, True),
+        ("Concat", "x x", None, False),
+    ],
+)
+def test_the_operand_that_is_handed_on_is_looked_for_by_its_position(
+    op: str, inputs: str, fixed: np.ndarray | None, handed: bool
+) -> None:
+    node = helper.make_node(op, inputs.split(" "), ["y"], **({"axis": 0} if op == "Concat" else {}))
+    constants = {} if fixed is None else {"w": np.asarray(fixed)}
+    assert facts(some([node], {"x": grid((2, 3))}, constants, outputs=["y"]))["0.passes"] is handed
+
+
+@pytest.mark.parametrize("order", ["x w", "w x"])
+def test_what_is_repeated_beside_a_constant_is_not_handed_on(order: str) -> None:
+    node = helper.make_node("Add", order.split(), ["y"])
+    wide = some([node], {"x": grid((1, 1))}, {"w": np.zeros((2, 3), np.float32)}, outputs=["y"])
+    assert facts(wide)["0.passes"] is False
+
+
+def test_whether_an_operand_is_handed_on_is_unknown_where_its_shape_or_dtype_is() -> None:
+    def told(op: str, result: onnx.ValueInfoProto, constants: dict[str, np.ndarray], **attributes: int) -> Value:
+        node = helper.make_node(op, ["x", *constants], ["y"], **attributes)
+        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])
+        fixed = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+        [host] = hosts(helper.make_model(helper.make_graph([node], "g", [x], [result], fixed)))
+        return facts_of(host, whole(host), {})["0.passes"]
+
+    untyped = onnx.ValueInfoProto(name="y")
+    floats = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    assert told("Add", floats, {"w": np.zeros((2, 3), np.float32)}) is None, "n may be 1"
+    assert told("Add", floats, {"w": np.zeros((1, 1), np.float32)}) is True, "one number repeats nothing"
+    assert told("Cast", untyped, {}, to=TensorProto.FLOAT) is None
+    assert told("Cast", floats, {}, to=TensorProto.FLOAT) is True
 
 
 def test_numbers_that_half_precision_rounds_up_are_told() -> None:
