@@ -130,8 +130,10 @@ def is_trusted(cause: CauseRecord | None, least: float | None = None) -> bool:
 
 
 def _is_older(release: str, causes: Sequence[CauseRecord]) -> bool:
-    """Whether it came out before the last one that showed one of `causes`."""
-    return any(numbers(release) < numbers(later) for cause in causes for later in cause.seen)
+    """Whether it came out before the last one that showed one of `causes`, and did not show that itself."""
+    return any(
+        release not in cause.seen and any(numbers(release) < numbers(later) for later in cause.seen) for cause in causes
+    )
 
 
 def _comes_and_goes(cause: CauseRecord) -> bool:

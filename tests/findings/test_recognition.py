@@ -61,9 +61,10 @@ def is_op(name: str) -> Atom:
         ("Abs", "flaky", (), "1.0", True),
         ("Abs", "open", ("1.10",), "1.9", True),
         ("Abs", "open", ("1.9",), "1.10", False),
+        ("Abs", "open", ("1.9", "1.10"), "1.9", False),
         ("Relu", "open", ("1.10",), "1.9", False),
     ],
-    ids=["comes and goes", "older", "newer", "met"],
+    ids=["comes and goes", "older", "newer", "older, but showed it", "met"],
 )
 def test_a_pattern_is_doubted_where_it_says_little_and_the_trigger_is_not_met(trigger, status, seen, release, doubted):
     known = triggered(is_op(trigger))
