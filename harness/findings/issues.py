@@ -20,6 +20,7 @@ from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.pattern import Pattern, PatternNode, families, family, may_occur, nodes_of, sinks
 from driftnet.model.inspect import Case
+from driftnet.model.signature import DAMAGE
 from driftnet.model.verdict import DEPENDS_ON_RUN, Kind
 
 K = TypeVar("K")
@@ -54,18 +55,18 @@ class Symptom:
     @cached_property
     def sort(self) -> str:
         """The coarse signature, in which how far a wrong value is off does not count, nor how often, nor in which stage
-        there was an error or a crash, nor by which signal: a converter that fixes shapes computes them as the runtime
-        does, and calibration runs the model."""
+        there was an error, a crash or a division by zero: a converter that fixes shapes computes them as the runtime
+        does, and calibration runs the model. Other signals, as that of who runs out of memory, are not joined."""
         target, stage, kind = (*self.coarse.split("/", 2), "", "")[:3]
         if kind.startswith(ANYWHERE):
-            return f"{target}/{'crash' if kind.startswith('SIG') else kind}"
+            return f"{target}/{'crash' if kind in DAMAGE else kind}"
         return f"{target}/{stage}/{Kind.WRONG_VALUES}" if kind in VALUES else self.coarse
 
 
 VALUES = frozenset({Kind.WRONG_VALUES, Kind.OFF_BY_ONE_STEP, Kind.NAN, *DEPENDS_ON_RUN})
 """Kinds that only tell how far a wrong value is off, or how often."""
 
-ANYWHERE = (f"{Kind.ERROR}/", "crash", "SIG")
+ANYWHERE = (f"{Kind.ERROR}/", "crash", "SIGFPE", *DAMAGE)
 """How signatures of what may happen in any stage go on after the stage."""
 
 

@@ -98,12 +98,19 @@ def test_how_far_a_value_is_off_does_not_count():
 
 
 def test_an_error_or_a_crash_is_the_same_in_whichever_stage_it_shows():
-    for kind in ("error/compute shape error for", "crash"):
+    for kind in ("error/compute shape error for", "crash", "SIGFPE"):
         known = triggered(is_op("Relu"), coarse=f"planted/execute/{kind}")
         assert recognized([known], CASE, Symptom(f"planted/convert/{kind}")), f"{kind} of the stage before"
     assert recognized([triggered(is_op("Relu"))], CASE, Symptom("planted/convert/wrong-values", output="y")) is None
-    divided = triggered(is_op("Relu"), coarse="planted/execute/crash", kind="SIGSEGV")
-    assert recognized([divided], CASE, Symptom("planted/convert/SIGFPE")), "a pool divides by a stride that is absent"
+
+
+def test_signals_are_of_one_sort_where_memory_is_damaged_only():
+    crash = triggered(is_op("Relu"), coarse="planted/execute/crash", kind="SIGSEGV")
+    for kind, known in (("SIGBUS", True), ("SIGABRT", True), ("SIGFPE", False), ("SIGKILL", False)):
+        assert bool(recognized([crash], CASE, Symptom(f"planted/convert/{kind}"))) is known, kind
+    killed = triggered(is_op("Relu"), coarse="planted/execute/SIGKILL", kind="SIGKILL")
+    assert recognized([killed], CASE, Symptom("planted/execute/SIGKILL")), "it shows in the same way"
+    assert recognized([killed], CASE, Symptom("planted/convert/SIGKILL")) is None, "memory runs out in any stage"
 
 
 def test_a_wrong_output_has_to_hang_on_the_place():
