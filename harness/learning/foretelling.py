@@ -9,9 +9,10 @@ is held against experiments that were made already, the minimal pairs of the fin
 
 A finding of another cause that shows in the same way may fulfil the rest by chance, but is not cured by what it says.
 
-A trigger may be too narrow in other ways. Where a minimal pair that fails fulfils it, the one thing that was changed is
-taken out of it, and the rest held against the others. That a pair is known says much already: of what is cured most has
-to be told. Of one operator alone it says less: two attributes of a Resize that are ignored are two causes.
+A trigger may be too narrow in other ways. Where a minimal pair that fails fulfils it, and the case all of it but one
+atom, that one is taken out of it, and the rest held against the others. That a pair is known says much already: of what
+is cured most has to be told. Of one operator alone it says less: two attributes of a Resize that are ignored are two
+causes.
 """
 
 from collections.abc import Iterator, Sequence, Set
@@ -72,18 +73,23 @@ def is_foretold(member: Learned, tried: Sequence[Tried], by: Learned) -> bool:
 
 
 def _relaxed(trigger: Trigger, pair: Tried, case: Tried) -> Iterator[Trigger]:
-    """The regions that a pair fulfils, without what the case does not; its operator joins those that are named."""
+    """The regions that a pair fulfils, without the one atom that the case does not: where it breaks more of them, too
+    little of the trigger would be left. Its operator joins those that are named."""
     for place in trigger.shape.places(pair.host, trigger.operators):
         facts = facts_of(pair.host, place, pair.options)
         for region in trigger.regions:
             if region.holds(facts) and max(place) < len(case.host.graph.nodes):
                 before = facts_of(case.host, place, case.options)
                 broken = [atom for atom in region.atoms if atom.holds(before) is False]
-                kept = Region(tuple(atom for atom in region.atoms if atom not in broken or atom.fact.endswith(".op")))
-                for atom in broken:
-                    if atom.fact.endswith(".op"):
-                        kept = _with(kept, atom.role, {str(before[atom.fact])})
-                yield Trigger(trigger.shape, (kept,))
+                if len(broken) == 1:
+                    yield Trigger(trigger.shape, (_without(region, broken[0], before),))
+
+
+def _without(region: Region, broken: Atom, before: Facts) -> Region:
+    """The region without an atom, or with the operator of the case too where that is it."""
+    if broken.fact.endswith(".op"):
+        return _with(region, broken.role, {str(before[broken.fact])})
+    return Region(tuple(atom for atom in region.atoms if atom != broken))
 
 
 def _widened(trigger: Trigger, operators: Sequence[Sequence[str]]) -> Iterator[tuple[Trigger, int]]:

@@ -107,3 +107,5 @@ def test_what_one_thing_less_makes_fulfil_a_trigger_is_of_its_cause_if_most_of_w
     sound = tuple(tried(flattened("Relu"), str(n)) for n in range(3))
     assert not is_foretold(member, (large, smaller, *cured, *sound), by), "half of what is sound is told wrongly"
     assert not is_foretold(member, (large, *cured), by), "no pair fulfils the trigger"
+    twice = replace(OVERWRITTEN, regions=(Region((*narrow.regions[0].atoms, Atom("0.in.0.dim.-1", "most", 3))),))
+    assert not is_foretold(member, (large, smaller, *cured), replace(by, trigger=twice)), "the pair breaks two of it"
