@@ -1,8 +1,8 @@
 """Which causes a model meets, by their triggers alone: nothing is run.
 
 A place *meets* a cause where the trigger holds, and *may* meet it where that depends on what nobody knows without a
-run: the numbers that are fed, an option that the trigger was never tried under, or a trigger that is known to err. Of
-numbers that are fed it is expected that not all are equal, nor all zero, and that they are finite.
+run: the numbers that are fed, an option that the trigger was never tried under, or a trigger that is known to err.
+Numbers that are fed are taken to be finite, not all equal, nor all zero: what depends on no more of them is met.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -373,8 +373,9 @@ def _write_check(result: dict[str, Any], model: Path, out: Path, settings: api.C
 def lint(model: Path, **given: Any) -> Told:
     """Which known causes of failure does a model meet on a target, by their triggers alone? Nothing is run.
 
-    For each place: the node, how severe it is, and what to do instead. What depends on the numbers that are fed, or on
-    a trigger that is known to err, is told apart, as what may be met.
+    For each place: the node, how severe it is, and what to do instead. Numbers that are fed are taken to be finite, not
+    all equal, nor all zero: what depends on no more of them is met. What depends on more, or on a trigger that is known
+    to err, is told apart, as what may be met.
 
     Exit status: 0 none is met; 1 some are; 2 a mistake in what was given.
 
