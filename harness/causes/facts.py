@@ -450,8 +450,8 @@ def of_dtypes(found: Set[Value]) -> Iterable[tuple[str, Value]]:
 
 
 # no trait says beside which number an operator does nothing
-NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
-"""Operators of two operands -> the constant beside which the result is the other operand."""
+NEUTRAL = {"Add": (0, (1, 0)), "Sub": (0, (1,)), "Mul": (1, (1, 0)), "Div": (1, (1,)), "Pow": (1, (1,))}
+"""Operators of two operands -> the number beside which the result is the other operand, and the slots it may be in."""
 
 
 def _passes(host: Host, node: Node) -> bool | None:
@@ -477,10 +477,9 @@ def _passes(host: Host, node: Node) -> bool | None:
         case "Cast":
             before, after = (dict(_of_type(host, "", name)).get(".dtype") for name in (given, made))
             return None if before is None or after is None else before == after
-        case "Add" | "Mul" | "Sub" | "Div" | "Pow":
-            sides = (1, 0) if node.op in ("Add", "Mul") else (1,)
-            beside = [k for k in sides if holds(k, NEUTRAL[node.op])]
-            kept = {_is_kept(host, node.input(1 - k), node.input(k), made) for k in beside}
+        case op if op in NEUTRAL:
+            number, slots = NEUTRAL[op]
+            kept = {_is_kept(host, node.input(1 - k), node.input(k), made) for k in slots if holds(k, number)}
             return True if True in kept else None if None in kept else False
         case "Pad":
             return holds(1, 0) if node.input(1) else not any(node.attributes.get("pads") or [1])
