@@ -498,13 +498,13 @@ def _locate(
 
     lost   of an output nothing is left
     """
-    suspects = _suspects(inquiry, recorded)
-    if lost and whole.word is Word.ABSTAINS and not failing and not inquiry.inside:
-        suspects = _first_lost(inquiry, recorded)
-        inquiry.suspected.extend(suspects)
     before = [judged for judged in failing if judged.verdict.message.startswith(BEFORE)]
     rest = [judged for judged in failing if judged not in before]
     try:
+        suspects = _suspects(inquiry, recorded)
+        if lost and whole.word is Word.ABSTAINS and not failing and not inquiry.inside:
+            suspects = _first_lost(inquiry, recorded)
+            inquiry.suspected.extend(suspects)
         for plain, windows in ((True, before), (False, rest)):
             if not windows and (plain is not bool(inquiry.suspected) or before):
                 continue

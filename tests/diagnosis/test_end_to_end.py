@@ -264,10 +264,9 @@ def test_what_is_right_by_a_rule_and_takes_an_output_away_is_named(runner):
     assert culprit.impact > 0.5, culprit
 
 
-@pytest.mark.parametrize("quantize", ["none", "weight-only"])
-@pytest.mark.parametrize("alone", [True, False])
-def test_what_is_lost_in_company_is_looked_for_where_nobody_can_tell_of_the_whole(runner, monkeypatch, alone, quantize):
-    """Of twenty nodes the sixteenth is lost with nine before it, if `alone`; windows have eight at most."""
+def lost_in_company(runner, monkeypatch, *, alone, quantize="none"):
+    """What check says of twenty nodes of which the sixteenth is lost, of parts in those with nine before it, if `alone`;
+    windows have eight at most, and of the whole nobody can tell."""
     nodes = [helper.make_node("Neg", [f"t{k}"], [f"t{k + 1}"], name=f"neg{k}") for k in range(20)]
     case = models.case(nodes, {"t0": np.ones(4, np.float32)}, outputs=[("t20", TensorProto.FLOAT, (4,))])
 
@@ -286,10 +285,28 @@ def test_what_is_lost_in_company_is_looked_for_where_nobody_can_tell_of_the_whol
     monkeypatch.setattr(checks, "watch", watched)
     monkeypatch.setattr(checks, "look_inside", look_inside)
     monkeypatch.setattr(checks, "examine", lambda trial, *args, **options: checks.Examination(WRONG))
-    checked = check(Trial(case, resolve("mnn"), {"quantize": quantize}, runner), ())
+    return check(Trial(case, resolve("mnn"), {"quantize": quantize}, runner), ())
+
+
+@pytest.mark.parametrize("quantize", ["none", "weight-only"])
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_is_lost_in_company_is_looked_for_where_nobody_can_tell_of_the_whole(runner, monkeypatch, alone, quantize):
+    checked = lost_in_company(runner, monkeypatch, alone=alone, quantize=quantize)
     assert checked.verdict.word is (Word.DIVERGES if alone else Word.ABSTAINS), checked.verdict
     assert [c.node for c in checked.culprits] == ([f"neg{k}" for k in range(15, 5, -1)] if alone else [])
     assert alone or "first at 't16'" in checked.verdict.message, checked.verdict.message
+
+
+def test_no_time_left_to_look_for_what_is_lost_ends_no_check(runner, monkeypatch):
+    survey = checks.survey
+
+    def surveyed(*args):
+        yield from survey(*args)
+        monkeypatch.setattr(checks.Inquiry, "in_time", False)
+
+    monkeypatch.setattr(checks, "survey", surveyed)
+    checked = lost_in_company(runner, monkeypatch, alone=True)
+    assert (checked.vouched, checked.culprits) == (1.0, ()), checked
 
 
 def told(runner, monkeypatch, x, off, *, without=None, part, whole=WRONG):
