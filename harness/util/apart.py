@@ -24,6 +24,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import NoReturn, TypeVar
 
 from driftnet.util import limits
@@ -45,12 +46,15 @@ PATIENCE = 5.0
 IDLE = 0.02
 """How many times its CPU seconds, and one more, a fork may be silent while it uses less than IDLE of them: others may
 have the cores."""
+LAST_WORDS = 60.0
+"""Seconds in which what is at risk is to say what it has, once it was interrupted."""
 MOST_SAID = 2**28
 """Bytes of a message."""
 _CLOCK = os.sysconf("SC_CLK_TCK")
 _HEAD = struct.Struct("<cQ")
 _ASKS, _GIVES, _EXCEEDS, _LACKS, _RAISES, _KILLED = b"?", b"+", b">", b"-", b"!", b"x"
-_TELLS, _REFUSES, _STOPS = b".", b"u", b"^"
+_BEGINS, _TELLS, _REFUSES, _STOPS = b"b", b".", b"u", b"^"
+_GOES_ON = _BEGINS, _TELLS
 _trusting = False
 _quick = QUICK_SECONDS, float(QUICK_MIB)
 _used = 0.0
@@ -122,38 +126,93 @@ def at_risk(work: Callable[[Callable[[str], None]], bytes], tell: Callable[[str]
 
     tell   hears what the fork tells meanwhile
 
-    SIGINT goes on to the fork. Raises what `work` does if that is a UserError or KeyboardInterrupt; RuntimeError with
-    the traceback where it raises anything else.
+    What interrupts this process, SIGINT or another, interrupts the fork, whose answer is still heard. Raises what
+    `work` does if that is a UserError or KeyboardInterrupt, and the latter too where no answer comes in LAST_WORDS
+    seconds; RuntimeError with the traceback where it raises anything else.
     """
     if threading.current_thread() is not threading.main_thread():
         return None
+    parent, hears, early, end = os.getpid(), False, False, math.inf
+
+    def interrupt() -> None:
+        nonlocal early, end
+        end = min(end, time.monotonic() + LAST_WORDS)
+        if hears:
+            os.kill(child, signal.SIGINT)
+        else:  # a fork that is being made loses signals
+            early = True
+
     ours, theirs = socket.socketpair()
-    with ours, theirs:
+    with ours, theirs, _interrupted_by(interrupt):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            parent, child = os.getpid(), os.fork()
-        if child == 0:
-            _be_at_risk(theirs, work, parent)
-        theirs.close()
-        kind, said, before = b"", b"", signal.getsignal(signal.SIGINT)
-        signal.signal(signal.SIGINT, lambda number, frame: os.kill(child, number))
+            try:
+                if (child := os.fork()) == 0:
+                    _be_at_risk(theirs, work, parent)
+            finally:
+                if os.getpid() != parent:  # interrupted before it began
+                    os._exit(0)
+        kind, said = _BEGINS, b""
         try:
-            while (heard := _heard(ours))[0] == _TELLS:
-                tell(heard[1].decode())
-            kind, said = heard
-        except (EOFError, ConnectionError):
-            pass
+            theirs.close()
+            while kind in _GOES_ON and time.monotonic() < end:
+                if not select.select([ours], [], [], 0.2)[0]:
+                    continue
+                kind, said = _heard(ours)
+                if kind == _TELLS:
+                    _told(tell, said.decode(), interrupt)
+                hears = True
+                if early:
+                    early = False
+                    os.kill(child, signal.SIGINT)
+        except (EOFError, ConnectionError, ExceededError):
+            kind = _BEGINS
         finally:
-            _ended(child, within=5.0 if kind else 1.0)
-            signal.signal(signal.SIGINT, before)
+            hears = False  # its id may be another's soon
+            _ended(child, within=1.0 if kind in _GOES_ON else 5.0)
     if kind == _REFUSES:
         message, hint, slug = json.loads(said)
         raise UserError(message, hint=hint, kind=slug)
-    if kind == _STOPS:
+    if kind == _STOPS or (kind in _GOES_ON and end < math.inf):
         raise KeyboardInterrupt
     if kind == _RAISES:
         raise RuntimeError(said.decode(errors="replace"))
     return said if kind == _GIVES else None
+
+
+def _told(tell: Callable[[str], None], text: str, interrupt: Callable[[], None]) -> None:
+    try:
+        tell(text)
+    except KeyboardInterrupt:
+        interrupt()
+
+
+@contextlib.contextmanager
+def _interrupted_by(interrupt: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, `interrupt` is called in this process where a signal would raise KeyboardInterrupt. In a
+    fork SIGINT raises that, and nothing else does: somebody may send it both."""
+    parent, before = os.getpid(), dict[int, Callable[[int, FrameType | None], object]]()
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != parent and number != signal.SIGINT:
+            return
+        try:
+            before[number](number, frame)
+        except KeyboardInterrupt:
+            if os.getpid() != parent:
+                raise
+            interrupt()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if callable(handler := signal.getsignal(number)):
+            before[number] = handler
+            signal.signal(number, hear)
+    try:
+        yield
+    finally:
+        for changed, handler in before.items():
+            if signal.getsignal(changed) is hear:  # nobody has changed it since
+                signal.signal(changed, handler)
 
 
 def _be_at_risk(pipe: socket.socket, work: Callable[[Callable[[str], None]], bytes], parent: int) -> NoReturn:
@@ -166,6 +225,7 @@ def _be_at_risk(pipe: socket.socket, work: Callable[[Callable[[str], None]], byt
         _die_quietly()
         _quick = RISKED_SECONDS, RISKED_MIB
         try:
+            _say(pipe, _BEGINS, b"")
             with trusting():
                 said = _GIVES, work(lambda text: _say(pipe, _TELLS, text.encode(errors="replace")))
         except UserError as e:

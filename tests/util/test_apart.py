@@ -156,7 +156,28 @@ def test_what_is_at_risk_raises_what_its_work_does():
         at_risk(lambda tell: bytes(1 // 0), print)
 
 
-def test_an_interrupt_goes_on_to_what_is_at_risk_which_may_keep_what_it_has():
+def interrupt(number, frame):
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def interruptible():
+    """SIGTERM interrupts as Ctrl-C does, as it does while a command of driftnet runs."""
+    before = signal.signal(signal.SIGTERM, interrupt)
+    yield
+    assert signal.signal(signal.SIGTERM, before) is interrupt, "another handler is left"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+INTERRUPTS = {
+    "SIGINT": lambda text: os.kill(os.getpid(), signal.SIGINT),
+    "SIGTERM": lambda text: os.kill(os.getpid(), signal.SIGTERM),
+    "who is told": lambda text: interrupt(0, None),
+}
+
+
+@pytest.mark.parametrize("tell", INTERRUPTS.values(), ids=INTERRUPTS)
+def test_an_interrupt_goes_on_to_what_is_at_risk_which_may_keep_what_it_has(tell, interruptible):
     def work(tell, keep):
         try:
             tell("ready")
@@ -166,12 +187,64 @@ def test_an_interrupt_goes_on_to_what_is_at_risk_which_may_keep_what_it_has():
                 raise
         return b"kept"
 
-    before = signal.getsignal(signal.SIGINT)
-
-    def interrupt(text):
-        os.kill(os.getpid(), signal.SIGINT)
-
-    assert at_risk(lambda tell: work(tell, keep=True), interrupt) == b"kept"
+    assert at_risk(lambda tell: work(tell, keep=True), tell) == b"kept"
     with pytest.raises(KeyboardInterrupt):
-        at_risk(lambda tell: work(tell, keep=False), interrupt)
-    assert signal.getsignal(signal.SIGINT) is before
+        at_risk(lambda tell: work(tell, keep=False), tell)
+
+
+def test_an_interrupt_goes_on_while_nothing_is_told(interruptible):
+    def work(tell):
+        with contextlib.suppress(KeyboardInterrupt):
+            os.kill(os.getppid(), signal.SIGTERM)
+            time.sleep(60)
+        return bytes(2**20)
+
+    assert at_risk(work, print) == bytes(2**20)
+
+
+def test_a_signal_that_comes_to_all_processes_interrupts_what_is_at_risk_once(interruptible):
+    def work(tell):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            tell("ready")
+            time.sleep(60)
+        except KeyboardInterrupt:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return b"kept"
+
+    assert at_risk(work, INTERRUPTS["SIGTERM"]) == b"kept"
+
+
+def test_what_is_interrupted_before_its_fork_is_there_is_interrupted_in_it(interruptible, monkeypatch):
+    fork, forks = os.fork, []
+
+    def interrupted():
+        os.kill(os.getpid(), signal.SIGINT)
+        forks.append(fork())
+        return forks[-1]
+
+    monkeypatch.setattr(os, "fork", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        at_risk(lambda tell: time.sleep(60) or b"", print)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(forks[0], os.WNOHANG)
+
+
+@pytest.mark.parametrize("end", [os.abort, lambda: time.sleep(60)], ids=["lost", "deaf"])
+def test_what_is_interrupted_and_gives_no_answer_is_ended_and_not_done_again(end, interruptible, monkeypatch):
+    def work(tell):
+        try:
+            tell("ready")
+            time.sleep(60)
+        except KeyboardInterrupt:
+            end()
+        return b""
+
+    monkeypatch.setattr(room, "LAST_WORDS", 0.3)
+    with pytest.raises(KeyboardInterrupt):
+        at_risk(work, INTERRUPTS["SIGTERM"])
+
+
+def test_what_says_too_much_at_risk_is_lost(monkeypatch):
+    monkeypatch.setattr(room, "MOST_SAID", 1000)
+    assert at_risk(lambda tell: bytes(1001), print) is None
