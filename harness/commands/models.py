@@ -1,11 +1,13 @@
 """One model: checked on targets, audited against what it was quantized from, reduced."""
 
+import mmap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import onnx
 from driftnet.causes.facts import host_of, recipe_facts
 from driftnet.diagnosis import audit as audits
@@ -122,11 +124,19 @@ def check(
     runs = [(one, chosen) for one in held for chosen in _recipes(one.target, settings)]
     known_issues = issues(corpus.usual() if settings.corpus is None else settings.corpus)
 
+    used = np.frombuffer(mmap.mmap(-1, 8))  # CPU seconds; what a fork writes there is seen here
+
     def work(tell: Callable[[str], None]) -> bytes:
-        return msgspec.msgpack.encode(_checked(case, runs, settings, known_issues, tell), enc_hook=plain_number)
+        return msgspec.msgpack.encode(_checked(case, runs, settings, known_issues, tell, used), enc_hook=plain_number)
 
     data = at_risk(work, tell)
-    result = _checked(case, runs, settings, known_issues, tell) if data is None else msgspec.msgpack.decode(data)
+    if data is None:
+        left = max(0.0, settings.budget - float(used[0]) / len(runs))
+        if used[0]:
+            tell(f"the process that judged was lost: all is done again, apart, with a budget of {left:.0f} CPU seconds")
+        result = _checked(case, runs, replace(settings, budget=left), known_issues, tell, used)
+    else:
+        result = msgspec.msgpack.decode(data)
     told = [{**one, "made_up": list(invented), "misdeclared": misdeclared} for one in result["targets"]]
     return {**result, "targets": told}
 
@@ -137,13 +147,19 @@ def _checked(
     settings: CheckSettings,
     known_issues: Sequence[KnownIssue],
     tell: Callable[[str], None],
+    used: np.ndarray,
 ) -> dict[str, Any]:
-    """What `check` gives, but for what is told of the inputs."""
+    """What `check` gives, but for what is told of the inputs; `used` holds CPU seconds, up to what was told last."""
     with _runner(case, settings.timeout, settings.memory_gib) as runner:
-        results: list[dict[str, Any]] = []
+        results, before = list[dict[str, Any]](), runner.all_cpu_seconds
+
+        def telling(text: str) -> None:
+            used[0] = runner.all_cpu_seconds - before
+            tell(text)
+
         for one, chosen in runs:
             try:
-                results.append(_check_one(Trial(case, one, chosen, runner), settings, known_issues, tell))
+                results.append(_check_one(Trial(case, one, chosen, runner), settings, known_issues, telling))
             except KeyboardInterrupt:
                 if not results:
                     raise

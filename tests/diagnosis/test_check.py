@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -453,6 +454,29 @@ def test_the_json_of_a_wrong_model_tells_nodes_faults_and_the_reduced_case(tmp_p
     assert one["target_runs"] < 300
     assert any("windows: " in text for text in said), f"no text on windows among {said}"
     assert any("at fault: " in text for text in said), f"no text on what is at fault among {said}"
+
+
+def test_a_check_that_its_process_is_lost_with_is_made_again_in_what_is_left_and_told_so(tmp_path, monkeypatch):
+    here, checking, said, given = os.getpid(), checks.check, [], []
+
+    def check_or_end(trial, *args, seconds, tell):
+        if os.getpid() != here:
+            while trial.runner.all_cpu_seconds < 0.2:
+                pass
+            tell("so far")
+            os.abort()
+        given.append(seconds)
+        return checking(trial, *args, seconds=seconds, tell=tell)
+
+    monkeypatch.setattr(checks, "check", check_or_end)
+    (model := tmp_path / "relu.onnx").write_bytes(models.relu().model)
+    settings = api.CheckSettings(targets=["onnxruntime-quant", "mnn"], corpus=tmp_path / "none", budget=60)
+    result = api.check(model, settings, tell=said.append)
+    assert [one["verdict"] for one in result["targets"]] == ["agrees", "agrees"]
+    assert [0 < 2 * (60 - seconds) < 1 for seconds in given] == [True, True], given
+    assert [text for text in said if "lost" in text] == [
+        "the process that judged was lost: all is done again, apart, with a budget of 60 CPU seconds"
+    ]
 
 
 def test_a_net_inside_an_if_is_entered_and_its_fault_named(runner):
