@@ -191,6 +191,7 @@ class Found:
     unconfirmed   a failure that fresh processes did not show again;   interrupted   somebody ended the check
     cut           what was ended because the time was spent, before a fault had been examined
     unlocated     how a window fails that nobody had the time to look into
+    unsought      the time or the runs for it were spent before all faults had been looked for
     hasty         the time was spent before all faults had been looked for and weighed
     unheard       it was spent before anybody knew whether the model fails for the rounding of a fast kernel only
     unweighed     it was spent before all had been weighed that is right by a rule only
@@ -209,6 +210,7 @@ class Found:
     interrupted: bool = False
     cut: str = ""
     unlocated: Verdict | None = None
+    unsought: bool = False
     hasty: bool = False
     unheard: bool = False
     unweighed: bool = False
@@ -356,10 +358,9 @@ def _localized(inquiry: Inquiry, checked: Checked, unheard: bool) -> Checked:
     culprits = culprits or _blamed(diagnoses)
     if found.excused and not verdict.failed:
         verdict, culprits = _not_usable(case, found)
-    elif (inquiry.suspects or inquiry.suspected) and verdict.word is Word.AGREES and _undecided(checked):
-        where = f", first at {inquiry.suspected[0]!r}" if inquiry.suspected else ""
-        message = f"an output is lost, and the intact artifact goes wrong{where}, where each part is right by itself"
-        verdict = replace(verdict, word=Word.ABSTAINS, message=f"{message}: {verdict.message}")
+    elif verdict.word is Word.AGREES and _undecided(checked) and (unexplained := _unexplained(inquiry, checked, found)):
+        rule = BUDGET if found.unsought else verdict.rule
+        verdict = replace(verdict, word=Word.ABSTAINS, message=f"{unexplained}: {verdict.message}", rule=rule)
     elif found.unweighed and verdict.word is Word.AGREES:
         message = "an output is lost, and the budget was spent before it was known whether what a rule excuses does it"
         verdict = replace(verdict, word=Word.ABSTAINS, message=f"{message}: {verdict.message}", rule=BUDGET)
@@ -436,7 +437,7 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
         windows = [judged.verdict for judged in found.judged]
         found.depth = along_the_depth(inquiry.case, windows, inquiry.inside, recorded)
         failing = _failing(inquiry.trial.target.name, found.judged, whole)
-        found.unlocated = _locate(inquiry, recorded, failing, whole, found.faults, _is_lost(checked))
+        found.unlocated = _locate(inquiry, recorded, failing, whole, found, _is_lost(checked))
         verdicts = [*windows, *(fault.verdict for fault in found.faults)]
         found.depth = along_the_depth(inquiry.case, verdicts, inquiry.inside, recorded)
         weighing = replace(inquiry, spared=WEIGHED * inquiry.spared)
@@ -492,9 +493,9 @@ def _failing(target: str, judged: Sequence[Judged], whole: Verdict) -> list[Judg
 
 
 def _locate(
-    inquiry: Inquiry, recorded: Recording, failing: Sequence[Judged], whole: Verdict, faults: list[Fault], lost: bool
+    inquiry: Inquiry, recorded: Recording, failing: Sequence[Judged], whole: Verdict, found: Found, lost: bool
 ) -> Verdict | None:
-    """Adds to `faults`; how a window fails of which the budget did not reach to say why.
+    """Adds to the faults that are `found`; how a window fails of which the budget did not reach to say why.
 
     lost   of an output nothing is left
     """
@@ -511,11 +512,12 @@ def _locate(
             look = partial(inquiry.look, share=NARROWED, plain=plain)
             search = Search(inquiry.case, recorded, look, inquiry.trial.target.name)
             for fault in locate(search, windows, whole, suspects):
-                faults.append(fault)
+                found.faults.append(fault)
                 inquiry.tell(f"at fault: {', '.join(' '.join(pair) for pair in _named(inquiry.case, fault))}")
     except ExhaustedError:
         inquiry.tell("localization: the budget is spent")
-        located = {node for fault in faults for node in fault.nodes}
+        found.unsought = True
+        located = {node for fault in found.faults for node in fault.nodes}
         return next((j.verdict for j in failing if located.isdisjoint(j.nodes)), None)
     return None
 
@@ -701,6 +703,17 @@ def _unasked(inquiry: Inquiry, checked: Checked, found: Found, serious: Sequence
 def _is_right(checked: Checked) -> bool:
     """Whether the outputs are as good as right."""
     return all(row.change < LEAST_CHANGE for row in checked.end_to_end)
+
+
+def _unexplained(inquiry: Inquiry, checked: Checked, found: Found) -> str:
+    """Which outputs are lost for what no part shows by itself, and where first, as far as that was looked for; "" where
+    nothing speaks for that."""
+    if not (inquiry.suspects or inquiry.suspected or found.unsought):
+        return ""
+    lost = ", ".join(repr(row.output) for row in checked.end_to_end if row.change >= LOST)
+    first = f"; in the converted model it is lost first at tensor {inquiry.suspected[0]!r}" if inquiry.suspected else ""
+    why = "the budget was spent before it was known why" if found.unsought else "no part cut out of the model shows why"
+    return f"little is left of output {lost}{first}, and {why}"
 
 
 def _undecided(checked: Checked) -> bool:

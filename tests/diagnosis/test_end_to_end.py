@@ -265,8 +265,8 @@ def test_what_is_right_by_a_rule_and_takes_an_output_away_is_named(runner):
 
 
 def lost_in_company(runner, monkeypatch, *, alone, quantize="none"):
-    """What check says of twenty nodes of which the sixteenth is lost, of parts in those with nine before it, if `alone`;
-    windows have eight at most, and of the whole nobody can tell."""
+    """What check says of twenty nodes of which the sixteenth is lost, of parts in those with nine before it, if
+    `alone`; windows have eight at most, and of the whole nobody can tell."""
     nodes = [helper.make_node("Neg", [f"t{k}"], [f"t{k + 1}"], name=f"neg{k}") for k in range(20)]
     case = models.case(nodes, {"t0": np.ones(4, np.float32)}, outputs=[("t20", TensorProto.FLOAT, (4,))])
 
@@ -294,19 +294,27 @@ def test_what_is_lost_in_company_is_looked_for_where_nobody_can_tell_of_the_whol
     checked = lost_in_company(runner, monkeypatch, alone=alone, quantize=quantize)
     assert checked.verdict.word is (Word.DIVERGES if alone else Word.ABSTAINS), checked.verdict
     assert [c.node for c in checked.culprits] == ([f"neg{k}" for k in range(15, 5, -1)] if alone else [])
-    assert alone or "first at 't16'" in checked.verdict.message, checked.verdict.message
+    assert alone or checked.verdict.message.startswith(
+        "little is left of output 't20'; in the converted model it is lost first at tensor 't16', and no part cut out"
+    ), checked.verdict.message
+    assert checked.verdict.rule == ""
 
 
-def test_no_time_left_to_look_for_what_is_lost_ends_no_check(runner, monkeypatch):
-    survey = checks.survey
+@pytest.mark.parametrize(("cut", "known"), [("_first_lost", False), ("locate", True)])
+def test_what_no_time_was_left_to_look_for_is_undecided(runner, monkeypatch, cut, known):
+    """The time is spent when `cut` begins: not all that is lost had been looked for, nor is that said."""
+    step = getattr(checks, cut)
 
-    def surveyed(*args):
-        yield from survey(*args)
+    def spent(*args):
         monkeypatch.setattr(checks.Inquiry, "in_time", False)
+        return step(*args)
 
-    monkeypatch.setattr(checks, "survey", surveyed)
-    checked = lost_in_company(runner, monkeypatch, alone=True)
-    assert (checked.vouched, checked.culprits) == (1.0, ()), checked
+    monkeypatch.setattr(checks, cut, spent)
+    verdict = lost_in_company(runner, monkeypatch, alone=True).verdict
+    assert (verdict.word, verdict.rule) == (Word.ABSTAINS, checks.BUDGET), verdict
+    assert verdict.message.startswith("little is left of output 't20'"), verdict.message
+    assert "the budget was spent before it was known why" in verdict.message, verdict.message
+    assert ("first at tensor 't16'" in verdict.message) is known, verdict.message
 
 
 def told(runner, monkeypatch, x, off, *, without=None, part, whole=WRONG):
