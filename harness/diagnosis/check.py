@@ -620,7 +620,7 @@ def _keep_drowned(inquiry: Inquiry, found: Found) -> None:
     most = max((said.change for said in weighed.values()), default=0.0)
     for fault, said in weighed.items():
         if inquiry.trial.quantizes and fault.verdict.tier in FLOAT and said.change**2 >= LEAST_SHARE * most**2:
-            found.impacts[fault.nodes] = replace(said, noisy=True)
+            found.impacts[fault.nodes] = replace(said, drowned=True)
 
 
 def _impact(

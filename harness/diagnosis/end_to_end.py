@@ -61,16 +61,18 @@ class Impact:
              alone brings. One that is there for being cut out only, and not in the whole, explains nothing
     change   |f| by the norm of the output, of the one that it moves most
     noisy    in f is the noise of quantizing, too
+    drowned   in f is none, but in e there is: beside other faults f is not small
     """
 
     share: float
     change: float
     noisy: bool = False
+    drowned: bool = False
 
     @property
     def negligible(self) -> bool:
         """Whether it is a note. With noise it is told by no share: of all that noise, any layer has a small one."""
-        return self.change < LEAST_CHANGE or (not self.noisy and self.share < LEAST_SHARE)
+        return self.change < LEAST_CHANGE or (not (self.noisy or self.drowned) and self.share < LEAST_SHARE)
 
 
 @dataclass(frozen=True, eq=False)

@@ -140,8 +140,11 @@ def test_a_fault_that_the_noise_of_quantizing_drowns_is_none_the_less_one(runner
     monkeypatch.setattr(checks, "examine", lambda trial, *args, **options: checks.Examination(wrong))
     installed = resolve("onnxruntime-quant")
     closed = replace(installed, target=replace(installed.target, tap=None))
+    serious, weighed = checks._serious, {}
+    monkeypatch.setattr(checks, "_serious", lambda found: weighed.update(found.impacts) or serious(found))
     checked = check(Trial(case, closed, {"quantize": "dynamic"}, runner), ())
     assert checked.verdict.word is Word.DIVERGES, checked.verdict
+    assert [(said.drowned, said.noisy) for said in weighed.values()] == [(True, False)], "no noise is in what it does"
     assert [(culprit.node, round(culprit.impact, 3)) for culprit in checked.culprits] == [("small", 0.0)]
 
 
