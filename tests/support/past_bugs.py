@@ -3,7 +3,8 @@
     python -m tests.support.past_bugs --target mnn==3.0.0 --then 3.1.0 --then 3.2.0 ... [--report DIR ...]
 
 Each has a small model. It fails on the old release, and the first later one on which it is right is told. A finding
-of a report is that bug where its model has one of the bug's operators and is right from the same release on.
+of a report is that bug where its model has one of the bug's operators and is right from the same release on; it is one
+bug at most.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def right_from(bug: Case, recipe: Mapping[str, Any], old: Installed, later: Sequ
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table: since when each bug is mended, and a finding that is right since then."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", required=True)
     parser.add_argument("--then", action="append", default=[])
@@ -181,15 +182,18 @@ def main() -> None:
             seen.setdefault(right_from(saved.case, saved.recipe, old, later, runner), []).append(
                 (saved.id[-8:], operators)
             )
-        found = 0
-        for bug in bugs:
-            since = right_from(bug.case, bug.recipe, old, later, runner)
-            by = [id for id, operators in seen.get(since, ()) if operators & bug.operators] if since else []
-            found += bool(by)
-            print(
-                f"{since or 'not so'!s:8} {'found' if by else '-':6} {bug.name} ({bug.told}) {' '.join(by)}", flush=True
-            )
-    print(f"{found} of {len(bugs)} found; findings that are right since: { {k: len(v) for k, v in seen.items()} }")
+        since = {bug.name: right_from(bug.case, bug.recipe, old, later, runner) or "not so" for bug in bugs}
+    fitting = {
+        bug.name: [id for id, operators in seen.get(since[bug.name], ()) if operators & bug.operators] for bug in bugs
+    }
+    by: dict[str, str] = {}
+    for name in sorted(fitting, key=lambda name: len(fitting[name])):  # each finding stands for one bug
+        if left := [id for id in fitting[name] if id not in by.values()]:
+            by[name] = left[0]
+    for bug in bugs:
+        print(f"{since[bug.name]:8} {by.get(bug.name, '-'):8} {bug.name} ({bug.told})")
+    right = {release: len(ids) for release, ids in seen.items()}
+    print(f"{len(by)} of {len(bugs)} found; findings that are right since: {right}")
 
 
 if __name__ == "__main__":
