@@ -23,7 +23,7 @@ from driftnet.handover import handover
 from driftnet.handover.anonymize import anonymized
 from driftnet.learning.experiment import computed
 from driftnet.model import external_data
-from driftnet.model.feeds import feeds_beside, made_up, read_feeds
+from driftnet.model.feeds import demand_numbers, feeds_beside, made_up, read_feeds
 from driftnet.model.inspect import Case, Feed, elements, graph_inputs, nodes
 from driftnet.model.verdict import FAILURES, Verdict, Word
 from driftnet.reduce.reducer import INTERRUPTED
@@ -117,6 +117,10 @@ def check(
         read_feeds(path, proto, what) if path else feeds_beside(model, proto, what)
         for what, path in (("inputs", settings.inputs), ("calibration", settings.calibration))
     )
+    if settings.inputs:
+        demand_numbers(feeds, "inputs", finite=False)
+    if settings.calibration:
+        demand_numbers(samples, "calibration", finite=True)
     invented = () if feeds else tuple(value.name for value in graph_inputs(proto))
     feeds = feeds or (made_up(proto, settings.dims),)
     case = external_data.case(proto, model, feeds, samples, {"file": model.name})

@@ -2,7 +2,7 @@
 
 import math
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +52,16 @@ def feeds_beside(path: Path, model: onnx.ModelProto, what: str) -> tuple[Feed, .
     prefix = {"inputs": "test_data_set", "calibration": "calibration"}[what]
     folders = sorted(path.parent.glob(f"{prefix}_*"), key=lambda folder: (len(folder.name), folder.name))
     return tuple(feed for folder in folders for feed in read_feeds(folder, model, what))
+
+
+def demand_numbers(feeds: Sequence[Feed], what: str, *, finite: bool) -> None:
+    """Raises UserError (kind "feed") where a feed holds NaN, or infinity where it has to be `finite`: whatever comes of
+    that says nothing of who is fed it."""
+    for feed in feeds:
+        for name, x in feed.items():
+            if x.dtype.kind == "f" and not (np.isfinite(x) if finite else ~np.isnan(x)).all():
+                held = "NaN" if np.isnan(x).any() else "infinity"
+                raise UserError(f"{what}: input {name!r} holds {held}", hint="look where it comes from", kind="feed")
 
 
 def made_up(model: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0) -> Feed:

@@ -193,6 +193,11 @@ def test_a_file_that_is_no_model_and_an_option_that_there_is_not_are_told(lint, 
         lint(pools("pool"), options={"quantise": "offline"})
 
 
+def test_a_model_that_reads_what_nothing_makes_is_not_called_clean(lint):
+    with pytest.raises(UserError, match=r"'second' \(Add\) reads 'nope', which nothing makes"):
+        lint([helper.make_node("Add", ["x", "nope"], ["y"], name="second")])
+
+
 def test_the_command_imports_nothing_of_what_others_need():
     code = "import sys; from driftnet.cli import main; from driftnet.api import lint; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()

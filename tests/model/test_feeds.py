@@ -1,5 +1,6 @@
 """Feeds from outside: bad ones are named, none is a traceback, and made-up ones fit the model and the memory."""
 
+import contextlib
 import io
 import zipfile
 
@@ -270,3 +271,19 @@ def test_a_tensor_in_a_file_that_another_file_names_is_not_read(tmp_path):
     (tmp_path / "input_0.pb").write_bytes(outside.SerializeToString())
     with pytest.raises(UserError, match="keeps its data in another file"):
         feeds.read_feeds(tmp_path, FLOATS, "inputs")
+
+
+@pytest.mark.parametrize(
+    ("value", "finite", "says"),
+    [
+        (np.nan, False, "inputs: input 'x' holds NaN"),
+        (-np.inf, False, ""),
+        (np.inf, True, "inputs: input 'x' holds infinity"),
+        (1.0, True, ""),
+    ],
+)
+def test_what_is_no_number_is_named_before_anybody_is_blamed_for_it(value, finite, says):
+    """A mask holds -inf; calibration data may not."""
+    given = [{"i": np.arange(2), "x": np.array([1, value], np.float32)}]
+    with pytest.raises(UserError, match=says) if says else contextlib.nullcontext():
+        feeds.demand_numbers(given, "inputs", finite=finite)

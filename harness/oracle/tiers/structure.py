@@ -18,6 +18,10 @@ from driftnet.oracle.question.answers import abstains, diverges
 from driftnet.oracle.question.poles import poles
 from driftnet.oracle.question.question import Place, Question
 from driftnet.targets.interface import Target
+from driftnet.util.errors import shortened
+
+SENTENCE = 240
+"""Characters of a refusal that are told."""
 
 MISSING = re.compile(r"(?:ModuleNotFoundError|ImportError): No module named '(\w+)")
 """What no system is to blame for, where another package than its own is meant."""
@@ -49,9 +53,16 @@ def failed_stage(observation: Observation, target: Target) -> Verdict | None:
         return Verdict(Word.REJECTS, Tier.STRUCTURE, run.stage, message=message, rule="missing-package")
     for rule in target.refusals:
         if rule.stage == run.stage and (found := rule.matches(f"{run.message}\n{run.log}")):
-            message = f"{target.name} does not support this: {found.group(0).strip()}"
+            message = f"{target.name} does not support this: {_sentence(found)}"
             return Verdict(Word.REJECTS, Tier.STRUCTURE, run.stage, message=message, rule=rule.name)
     return _blame(run, Word.FAILS, Kind.ERROR, f"{target.name} failed in {run.stage}{words}")
+
+
+def _sentence(found: re.Match[str]) -> str:
+    """What is matched, with the rest of what is said there."""
+    text, begin = found.string, found.start()
+    begin = max(text.rfind(mark, 0, begin) + len(mark) if mark in text[:begin] else 0 for mark in ("\n", ": ", ". "))
+    return shortened(text[begin:].splitlines()[0].strip(), SENTENCE)
 
 
 def misshapen(question: Question) -> Verdict | None:

@@ -46,6 +46,10 @@ def test_a_documented_refusal_is_found_in_message_or_log_of_its_stage(runner):
         said = ended(runner, run, refusals=(rule,))
         assert (said.word, said.rule) == (Word.REJECTS, "unsupported operator")
         assert "Not Support: Foo" in said.message
+    told = StageRun("execute", Outcome.ERROR, message="convert: Not Support: Foo of three axes, here\nit is one")
+    assert ended(runner, told, refusals=(dataclasses.replace(rule, pattern=r"Support: \w+"),)).message.endswith(
+        "this: Not Support: Foo of three axes, here"
+    ), "the sentence is cut short"
     elsewhere = dataclasses.replace(rule, stage="convert")
     assert ended(runner, run, refusals=(elsewhere,)).word is Word.FAILS
 
