@@ -6,11 +6,13 @@ by their numbers there, which later releases keep. The converter can dump a file
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ CODED, SPARSE = 1, 2
 ...)"""
 
 HALF_SCALES, HALF_ROUNDED = 14, 3 / 2**11
+EXTERNAL, BESIDE, SCALE_TYPE = 6, ".weight", 15
 """of IDSTQuan the field with scales in half precision; what they make a weight be off by, of the largest: its minimum
 and the largest code times the scale are rounded by 2^-11"""
 
@@ -81,12 +84,14 @@ def read(path: str, histogram: bool = False) -> dict[str, Any]:
         for describe in net.tables(1)
         if describe.has(4) and describe.integer(1) < len(names)
     }
-    layers = [layer for op in ops for layer in _layers(op)]
+    beside = Path(f"{path}{BESIDE}")
+    outside = beside.read_bytes() if beside.exists() else b""
+    layers = [layer for op in ops for layer in _layers(op, outside)]
     coded = {layer["name"] for layer in layers}
     return {
         "layers": _joined(layers),
         "tensors": tensors,
-        "operations": _operations(ops, names, tensors, coded),
+        "operations": _operations(ops, names, tensors, coded, outside),
         "reordered": reordered,
     } | ({"histogram": HISTOGRAM} if histogram and not net.has(SUBGRAPHS) else {})
 
@@ -182,7 +187,9 @@ def _distinct(names: list[str], ops: list[Table]) -> tuple[list[str], dict[str, 
     return distinct, reordered
 
 
-def _operations(ops: list[Table], names: list[str], tensors: dict[str, Any], coded: set[str]) -> list[dict[str, Any]]:
+def _operations(
+    ops: list[Table], names: list[str], tensors: dict[str, Any], coded: set[str], outside: bytes
+) -> list[dict[str, Any]]:
     """What the file says of its operators, see model.artifact.Artifact. What is only moved keeps its scale."""
     scales: dict[str, float | None] = {}
     taken = _taken(ops, names, tensors)
@@ -211,7 +218,7 @@ def _operations(ops: list[Table], names: list[str], tensors: dict[str, Any], cod
         if kind == UNARY and op.table(2).integer(0) == SQUARE:
             inputs = 2 * inputs  # of Mul
         operation = {"name": name, "inputs": inputs, "outputs": outputs, "runs": runs, "steps": steps}
-        found.append(operation | _meaning(op, kind))
+        found.append(operation | _meaning(op, kind, outside))
         if name in coded:
             found[-1]["layer"] = name.split(PIECE)[0]
             if any(tensors[x]["zero_point"] for x in (*inputs, *outputs) if x in tensors):
@@ -234,7 +241,7 @@ def _taken(ops: list[Table], names: list[str], tensors: dict[str, Any]) -> set[s
     return found
 
 
-def _meaning(op: Table, kind: int) -> dict[str, Any]:
+def _meaning(op: Table, kind: int, outside: bytes) -> dict[str, Any]:
     """The ONNX operator that an operator computes, or the numbers that it holds; {} for others."""
     if kind == CONSTANT:
         blob = op.table(2)
@@ -249,7 +256,7 @@ def _meaning(op: Table, kind: int) -> dict[str, Any]:
     if kind in IN_ORDER:
         return {"in_order": True}
     if kind in (CONVOLUTION, DEPTHWISE):
-        return {"whole_bias": True} if op.table(2).array(2, "f4").any() else {"computes": "layer"}
+        return {"whole_bias": True} if _bias(op.table(2), outside).any() else {"computes": "layer"}
     if kind == REDUCTION:
         axes, name = op.table(2).array(1, "i4"), REDUCTIONS.get(op.table(2).integer(0, form="<b"), "")
         kept = op.table(2).integer(3, form="<b")
@@ -306,17 +313,27 @@ def _joined(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _layers(op: Table) -> Iterator[dict[str, Any]]:
-    """The layer that `op` is, if it is one with quantized weights."""
+def _layers(op: Table, outside: bytes) -> Iterator[dict[str, Any]]:
+    """The layer that `op` is, if it is one with quantized weights.
+
+    outside   the file with the weights of those that say where theirs begin in it, and how many bytes codes and scales
+        have
+    """
     if op.integer(1, form="<B") != CONVOLUTION_2D:
         return
     convolution = op.table(2)
     if not convolution.has(3):
         return
     quantization = convolution.table(3)
-    codes = _codes(quantization)
-    alpha = quantization.array(1, "f4")
-    halves = quantization.array(HALF_SCALES, "f2") if not alpha.size else alpha[:0]
+    content, alpha, halves = (quantization.array(*field) for field in ((0, "u1"), (1, "f4"), (HALF_SCALES, "f2")))
+    if not content.size:
+        of_codes, of_scales, _ = _outside(convolution, outside)
+        content = np.frombuffer(of_codes, np.uint8)
+        if quantization.integer(SCALE_TYPE, form="<B") == 1:
+            halves = np.frombuffer(of_scales, "<f2")
+        else:
+            alpha = np.frombuffer(of_scales, "<f4")
+    codes = _codes(quantization, content)
     alpha = alpha if alpha.size else halves.astype(np.float32)
     if codes is None or not alpha.size:
         return
@@ -337,16 +354,26 @@ def _layers(op: Table) -> Iterator[dict[str, Any]]:
     }
 
 
-def _codes(quantization: Table) -> np.ndarray | None:
-    """The int8 codes of weights, flat; None in another form.
+def _outside(convolution: Table, outside: bytes) -> list[bytes]:
+    """Weights, scales and bias that lie in a file of their own: where they begin, and the bytes of each."""
+    ends = np.cumsum(convolution.array(EXTERNAL, "i8")[:4])
+    return [outside[begin:end] for begin, end in itertools.pairwise(ends)] or [b"", b"", b""]
+
+
+def _bias(convolution: Table, outside: bytes) -> np.ndarray:
+    held = convolution.array(2, "f4")
+    return held if held.size else np.frombuffer(_outside(convolution, outside)[2], "<f4")
+
+
+def _codes(quantization: Table, content: np.ndarray) -> np.ndarray | None:
+    """The int8 codes of weights, flat; None in another form, and where they are not there.
 
     Dims (a count, then 16 or 32 bits each); where only some weights are written, how many (32 bits), and how far each
     is behind the one before; then how many codes there are (0: 256), these, and the index of each weight's code.
     """
     form = quantization.integer(2)
-    if form not in (CODED, SPARSE):
+    if form not in (CODED, SPARSE) or not content.size:
         return None
-    content = quantization.array(0, "u1")
     wide = bool(quantization.integer(11, form="<B"))
     at = 1 + int(content[0]) * (4 if wide else 2)
     written = size = math.prod(int(d) for d in content[1:at].view("<u4" if wide else "<u2"))

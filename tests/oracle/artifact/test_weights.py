@@ -151,6 +151,21 @@ def test_a_constant_that_rounds_is_held_to_its_rounding_only(runner):
     assert verdict(runner, case, WEIGHT_ONLY, wrong).word is Word.DIVERGES
 
 
+@pytest.mark.parametrize("bits", [32, 16])
+def test_weights_in_a_file_of_their_own_are_read_as_those_in_the_model(runner, bits):
+    case = CASES["convolution"]
+    inside, outside = (
+        seen(runner, case, {**WEIGHT_ONLY, "scale_bits": bits, "external_data": beside}).artifact
+        for beside in (False, True)
+    )
+    assert inside.layers, "there are weights"
+    for mine, theirs in zip(inside.layers, outside.layers, strict=True):
+        np.testing.assert_array_equal(theirs.weights, mine.weights, f"weights of {mine.name}, scales of {bits} bits")
+        np.testing.assert_array_equal(theirs.scales, mine.scales, f"scales of {mine.name}, of {bits} bits")
+        assert theirs.room == mine.room, "what half precision has rounded"
+    assert [op.whole_bias for op in outside.operations] == [op.whole_bias for op in inside.operations]
+
+
 @pytest.mark.parametrize(
     "recipe", [{**WEIGHT_ONLY, "weight_asymmetric": False}, OFFLINE], ids=["weight-only", "offline"]
 )
