@@ -223,6 +223,8 @@ def _be_at_risk(pipe: socket.socket, work: Callable[[Callable[[str], None]], byt
         die_with_parent(parent)
         gc.freeze()
         _die_quietly()
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a command that a shell has put in the background
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         _quick = RISKED_SECONDS, RISKED_MIB
         try:
             _say(pipe, _BEGINS, b"")

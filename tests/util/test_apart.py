@@ -164,9 +164,10 @@ def interrupt(number, frame):
 def interruptible():
     """SIGTERM interrupts as Ctrl-C does, as it does while a command of driftnet runs."""
     before = signal.signal(signal.SIGTERM, interrupt)
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands ignore it
     yield
     assert signal.signal(signal.SIGTERM, before) is interrupt, "another handler is left"
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.signal(signal.SIGINT, ignored) is signal.default_int_handler
 
 
 INTERRUPTS = {
@@ -190,6 +191,21 @@ def test_an_interrupt_goes_on_to_what_is_at_risk_which_may_keep_what_it_has(tell
     assert at_risk(lambda tell: work(tell, keep=True), tell) == b"kept"
     with pytest.raises(KeyboardInterrupt):
         at_risk(lambda tell: work(tell, keep=False), tell)
+
+
+def test_an_interrupt_goes_on_where_ctrl_c_is_ignored(interruptible):
+    def work(tell):
+        with contextlib.suppress(KeyboardInterrupt):
+            tell("ready")
+            time.sleep(60)
+            return b"slept"
+        return b"kept"
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert at_risk(work, INTERRUPTS["SIGTERM"]) == b"kept"
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_an_interrupt_goes_on_while_nothing_is_told(interruptible):
