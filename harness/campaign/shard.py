@@ -6,6 +6,7 @@ What other shards have found is read from the run's folder of cases, which is th
 import gc
 import importlib
 import math
+import os
 import random
 import time
 import traceback
@@ -167,7 +168,6 @@ class Shard:
     installed: list[Installed] = field(default_factory=list)
     seeds: list[Case] = field(default_factory=list)
     known_issues: dict[str, KnownIssue] = field(default_factory=dict)
-    of_run: set[str] = field(default_factory=set)
     of_target: dict[str, KnownIssues] = field(default_factory=dict)
     steering: Steering = field(default_factory=lambda: Steering(()))
     doubts: Doubts = field(default_factory=Doubts)
@@ -224,29 +224,29 @@ class Shard:
     def _adopt(self) -> None:
         """Learn, when there is time, of what an earlier run into this report found and did not learn of."""
         self.learn(self.plan.found)
-        for issue in self.known_issues.values():
-            saved = issue.saved
-            if issue.id in self.of_run and saved.path and not saved.cause:
-                for one in self.installed:
-                    if one.target.name == saved.target and one.release in saved.seen:
-                        self.waiting.append((saved.path, one, Where()))
+        for saved in (self.known_issues[name].saved for name in self._of_run()):
+            for one in self.installed if saved.cause is None else ():
+                if saved.path and one.target.name == saved.target and one.release in saved.seen:
+                    self.waiting.append((saved.path, one, Where()))
 
     def forget(self) -> None:
         """Know no more of what was found in this run and counts for nothing."""
-        for name in [*self.of_run]:
+        for name in self._of_run():
             if (path := self.known_issues[name].saved.path) and not path.exists():
                 self._forget(name)
 
+    def _of_run(self) -> list[str]:
+        """The issues that lie in the folder of this run."""
+        within = f"{self.plan.found}{os.sep}"  # as text: all that is known is asked before each index
+        return [name for name, issue in self.known_issues.items() if str(issue.saved.path).startswith(within)]
+
     def _know(self, issue: KnownIssue) -> None:
         self.known_issues[issue.id] = issue
-        if issue.saved.path and issue.saved.path.is_relative_to(self.plan.found):
-            self.of_run.add(issue.id)
         self.of_target.clear()
         self.steering = Steering(())  # of another time
 
     def _forget(self, name: str) -> None:
         del self.known_issues[name]
-        self.of_run.discard(name)
         self.of_target.clear()
 
     def _issues(self, target: str) -> KnownIssues:

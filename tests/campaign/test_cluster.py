@@ -113,7 +113,6 @@ def test_a_shard_forgets_what_counts_for_nothing(tmp_path):
     there.mkdir(parents=True)
     paths = {"there": there, "gone": plan.found / "gone", "of the corpus": tmp_path / "none" / "a"}
     shard.known_issues = {name: KnownIssue(replace(saved_relu(), path=path)) for name, path in paths.items()}
-    shard.of_run = {"there", "gone"}
     shard.forget()
     assert sorted(shard.known_issues) == ["of the corpus", "there"]
 
