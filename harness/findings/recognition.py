@@ -69,10 +69,11 @@ class Recognizer:
         """The issues that show alike, but have triggers that are trusted and not met, where a pattern says little: of
         what comes and goes no run asks whether it is that, and on an older release than showed it last, what was mended
         since may look like it."""
-        met = {id(issue) for issue in self.matching(issues, failed)}
-        alike = [issue for issue, _ in _alike(issues, failed) if id(issue) not in met]
+        alike = dict.fromkeys(issue for issue, _ in _alike(issues, failed))
         weak = [issue for issue in alike if issue.saved.status == Status.FLAKY or _is_older(release, issue.causes)]
-        return [issue for issue in weak if all(map(is_trusted, issue.causes))]
+        trusted = [issue for issue in weak if all(map(is_trusted, issue.causes))]
+        met = self.matching(issues, failed) if trusted else ()  # most failures have none of these
+        return [issue for issue in trusted if issue not in met]
 
     def _matching(
         self, issues: Sequence[tuple[KnownIssue, CauseRecord]], failed: Symptom, gone: Set[int] = frozenset()
