@@ -80,11 +80,15 @@ class Trial:
         """Whether the recipe quantizes anything."""
         return self.target.scheme(self.options) is not None
 
+    def within(self, seconds: float) -> Trial:
+        """The same, with no longer than that for a stage."""
+        return replace(self, patience=min(self.patience, seconds, self.runner.seconds))
+
     def hurried(self, verdict: Verdict, seen: Observation) -> Trial:
         """The same for many more runs, none of which should take much longer than the one that showed `verdict`."""
         longest = max((run.seconds for run in seen.stages), default=0.0)
         enough = HURRIED * longest if verdict.word is Word.HANGS else max(1.0, 10 * longest)
-        return replace(self, patience=min(self.patience, enough, self.runner.seconds))
+        return self.within(enough)
 
 
 def look(trial: Trial, *, fresh: bool = False) -> Verdict:

@@ -116,7 +116,7 @@ class Search:
             if case is None:
                 continue
             recipe = self.trial.recipe if change.recipe is None else change.recipe
-            trial = replace(self.trial, case=case, recipe=recipe, patience=STAGE_SECONDS)
+            trial = replace(self.trial, case=case, recipe=recipe).within(STAGE_SECONDS)
             self.tried, further = self.tried + 1, further + bool(count)
             if (seen := self.agreeing(trial)) is not None:
                 alone, count = alone_answers(self.saved, trial, self.verdict), count + 1

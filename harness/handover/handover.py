@@ -114,7 +114,7 @@ def write(
     if observation.last.outcome is Outcome.CRASH and not observation.last.frames:
         observation = _with_stack(observation, trial)
     proof = _tested(proof, saved, folder, installed, runner)
-    table = ablation(saved, replace(trial, patience=STAGE_SECONDS), seconds / 2)
+    table = ablation(saved, trial.within(STAGE_SECONDS), seconds / 2)
     replace_text(folder / "ISSUE.md", issue(saved, installed, observation, proof, remedies, table))
     (folder / "reproduce_onefile.py").unlink(missing_ok=True)  # of an earlier time
     if len(saved.case.model) <= MOST_PRINTED:

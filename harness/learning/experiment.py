@@ -155,7 +155,7 @@ class Experiments:
         return self._is_alike(watch(self._trial(case, {}))[0])
 
     def _trial(self, case: Case, recipe: Recipe) -> Trial:
-        return Trial(case, self.installed, recipe, self.runner, STAGE_SECONDS)
+        return Trial(case, self.installed, recipe, self.runner).within(STAGE_SECONDS)
 
     def _is_alike(self, verdict: Verdict) -> bool:
         if not verdict.failed:
