@@ -8,10 +8,11 @@ from typing import Any
 
 import onnx
 from driftnet.causes import record
-from driftnet.causes.facts import Host, hosts, recipe_facts
+from driftnet.causes.facts import hosts, recipe_facts
 from driftnet.causes.meeting import Known, as_json, meetings
 from driftnet.causes.predicate import Trigger
 from driftnet.causes.record import CauseRecord, Status
+from driftnet.model.graph import Graph, in_order, unmade
 from driftnet.targets import recipe as recipes
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Target
@@ -19,16 +20,15 @@ from driftnet.targets.recipe import Recipe
 from driftnet.util.errors import UserError
 
 
-def _demand_makers(host: Host) -> None:
+def _demand_makers(graph: Graph) -> None:
     """Raises UserError (kind "model") for a node that reads what nothing makes: nobody could run that model."""
-    known = {"", *host.graph.inputs, *host.graph.constants, *host.makers}
-    for node in host.graph.nodes:
-        if unknown := [name for name in node.inputs if name not in known]:
-            raise UserError(
-                f"node {node.name or node.outputs[0]!r} ({node.op}) reads {unknown[0]!r}, which nothing makes",
-                hint="the model is not valid ONNX: driftnet check says what onnxruntime makes of it",
-                kind="model",
-            )
+    if found := unmade(in_order(graph), graph.inputs):
+        node, name = found
+        raise UserError(
+            f"node {node.name or node.outputs[0]!r} ({node.op}) reads {name!r}, which nothing makes",
+            hint="the model is not valid ONNX: driftnet check says what onnxruntime makes of it",
+            kind="model",
+        )
 
 
 def lint(
@@ -57,7 +57,7 @@ def lint(
     chosen = recipes.validated(installed.target, {**(recipe or {}), **parsed})
     known = causes_of(corpus or _usual_corpus(), installed.target)
     graphs = list(hosts(proto))
-    _demand_makers(graphs[0])
+    _demand_makers(graphs[0].graph)
     found = meetings(graphs, known, recipe_facts(installed.target, chosen))
     result: dict[str, Any] = {
         "target": installed.target.name,

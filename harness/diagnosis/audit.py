@@ -17,6 +17,7 @@ from driftnet.diagnosis.end_to_end import Loss, losses
 from driftnet.diagnosis.usability import Layer, by_tensor, nothing_quantized, vanishing, worst_layers
 from driftnet.model import graph as graphs
 from driftnet.model.arrays import identical
+from driftnet.model.feeds import demand_numbers
 from driftnet.model.graph import Graph, Values
 from driftnet.model.inspect import Case, Feed, graph_inputs, input_dtype
 from driftnet.model.operators import Trait, full_name, having
@@ -266,12 +267,10 @@ def check_pair(model: onnx.ModelProto, quantized: onnx.ModelProto) -> None:
 
 def _check_feeds(feeds: Sequence[Feed]) -> None:
     """Raise UserError for feeds of which nothing can be told."""
-    for feed in feeds:
-        odd = next((name for name, x in feed.items() if x.dtype.kind == "f" and np.isnan(x).any()), None)
-        if odd is not None or not any(x.size for x in feed.values()):
-            why = "all inputs are empty" if odd is None else f"input {odd!r} holds NaN"
-            hint = "give inputs like those that the model is made for"
-            raise UserError(f"{why}: nothing could be compared", hint=hint, kind="feed")
+    demand_numbers(feeds, "inputs", finite=False)
+    if not all(any(x.size for x in feed.values()) for feed in feeds):
+        why = "all inputs are empty: nothing could be compared"
+        raise UserError(why, hint="give inputs like those that the model is made for", kind="feed")
 
 
 def _type(value: onnx.ValueInfoProto) -> str:

@@ -61,7 +61,11 @@ def demand_numbers(feeds: Sequence[Feed], what: str, *, finite: bool) -> None:
         for name, x in feed.items():
             if x.dtype.kind == "f" and not (np.isfinite(x) if finite else ~np.isnan(x)).all():
                 held = "NaN" if np.isnan(x).any() else "infinity"
-                raise UserError(f"{what}: input {name!r} holds {held}", hint="look where it comes from", kind="feed")
+                raise UserError(
+                    f"{what}: input {name!r} holds {held}",
+                    hint="give inputs like those that the model is made for",
+                    kind="feed",
+                )
 
 
 def made_up(model: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0) -> Feed:

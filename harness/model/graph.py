@@ -77,6 +77,17 @@ def nested(nodes: Iterable[Node], opset: int) -> Iterator[Node]:
                 yield from nested(read_graph(value, opset).nodes, opset)
 
 
+def unmade(graph: Graph, given: Iterable[str]) -> tuple[Node, str] | None:
+    """The first node that reads a tensor which nothing before it makes, and that tensor. given: of the inputs."""
+    known = {"", *graph.constants, *given}
+    for node in graph.nodes:
+        for name in node.inputs:
+            if name not in known:
+                return node, name
+        known.update(node.outputs)
+    return None
+
+
 def captured(node: Node) -> Iterator[str]:
     """Names that the subgraphs of a node read, their own among them."""
     for value in node.attributes.values():

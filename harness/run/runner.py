@@ -439,12 +439,8 @@ def _flaw(data: bytes, case: Case) -> str:
             return ""
         if external_data.tensors_outside(model) or external_data.others_outside(model):
             return "the model keeps data in another file"
-        found = graph.in_order(graph.read(model))
-        known = {*found.constants, *case.feeds[0]}
-        for node in found.nodes:
-            if unknown := {*node.inputs} - known - {""}:
-                return f"the model reads {min(unknown)!r}, which nothing makes"
-            known.update(node.outputs)
+        if unmade := graph.unmade(graph.in_order(graph.read(model)), case.feeds[0]):
+            return f"the model reads {unmade[1]!r}, which nothing makes"
     except Exception as e:  # protobuf, onnx and numpy raise many types for what is no model
         return f"the model cannot be read: {type(e).__name__}: {e}"
     return ""
