@@ -506,9 +506,8 @@ def _locate(
         if lost and whole.word is Word.ABSTAINS and not failing and not inquiry.inside:
             suspects = _first_lost(inquiry, recorded)
             inquiry.suspected.extend(suspects)
-        for plain, windows in ((True, before), (False, rest)):
-            if not windows and (plain is not bool(inquiry.suspected) or before):
-                continue
+        early = before or inquiry.suspected  # it fails before it is quantized, or may
+        for plain, windows in (*([(True, before)] if early else []), *([(False, rest)] if rest or not early else [])):
             look = partial(inquiry.look, share=NARROWED, plain=plain)
             search = Search(inquiry.case, recorded, look, inquiry.trial.target.name)
             for fault in locate(search, windows, whole, suspects):

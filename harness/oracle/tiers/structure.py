@@ -60,9 +60,9 @@ def failed_stage(observation: Observation, target: Target) -> Verdict | None:
 
 def _sentence(found: re.Match[str]) -> str:
     """What is matched, with the rest of what is said there."""
-    text, begin = found.string, found.start()
-    begin = max(text.rfind(mark, 0, begin) + len(mark) if mark in text[:begin] else 0 for mark in ("\n", ": ", ". "))
-    return shortened(text[begin:].splitlines()[0].strip(), SENTENCE)
+    before, after = found.string[: found.start()], found.string[found.start() :].lstrip()
+    begun = re.split(r"\n|(?<=[:.]) ", before)[-1]
+    return shortened(f"{begun}{after.partition(chr(10))[0]}".strip(), SENTENCE)
 
 
 def misshapen(question: Question) -> Verdict | None:

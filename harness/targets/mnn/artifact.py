@@ -25,9 +25,11 @@ CODED, SPARSE = 1, 2
 ...)"""
 
 HALF_SCALES, HALF_ROUNDED = 14, 3 / 2**11
-EXTERNAL, BESIDE, SCALE_TYPE = 6, ".weight", 15
 """of IDSTQuan the field with scales in half precision; what they make a weight be off by, of the largest: its minimum
 and the largest code times the scale are rounded by 2^-11"""
+EXTERNAL, SCALE_TYPE, BESIDE = 6, 15, ".weight"
+"""of Convolution2D the field that says where its weights lie in a file of their own; of IDSTQuan that with the type of
+the scales there, 1 for half precision; what the name of that file has more than that of the model"""
 
 # Operators by their numbers in the enum OpType. CPURuntimeCreator::_supportQuant in source/backend/cpu/CPUBackend.cpp
 # says which run in int8 where all their operands and results have a scale; a session's callbacks show the same.

@@ -1,5 +1,7 @@
 """What the rules of ball arithmetic promise: whatever the operands are inside their balls, the result is inside its."""
 
+import math
+
 import numpy as np
 import pytest
 from driftnet.generators import bulk
@@ -7,6 +9,7 @@ from driftnet.model import graph
 from driftnet.model.graph import Node
 from driftnet.oracle.ball_arithmetic.ball import Ball, between, hull, outside, rounded
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
+from driftnet.oracle.ball_arithmetic.functions import erf
 
 from tests.support.balls import apply, survey
 from tests.support.rules import assert_each
@@ -289,3 +292,13 @@ def test_what_is_held_of_a_large_graph_is_bounded():
     chain = graph.Graph(nodes, {}, frozenset(), ("t0",), ("t3",), 17)
     found = evaluate(chain, {"t0": np.ones(4, np.float32)}, most=7)
     assert list(found.undecided.items()) == [("t3", "all tensors together")], f"{found.undecided} have no answer"
+
+
+def test_the_error_function_is_that_of_the_library_to_three_roundings():
+    x = np.concatenate([np.linspace(-7, 7, 20_001), [1e-300, -1e-300, 5e-324, 1e-17, np.inf, -np.inf, 0.0, -0.0]])
+    exact = np.array([math.erf(each) for each in x])
+    off = np.abs(erf(x) - exact)
+    worst = int(np.argmax(off / np.maximum(np.abs(exact), 1e-3)))
+    assert (off <= 3 * 2.0**-53 * np.maximum(np.abs(exact), 2.0**-1022)).all(), f"erf({x[worst]!r}) is {off[worst]} off"
+    assert np.array_equal(np.signbit(erf(x)), np.signbit(x)), "a sign is lost"
+    assert np.isnan(erf(np.array([np.nan]))).all(), "NaN is taken for a number"

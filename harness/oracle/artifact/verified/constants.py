@@ -135,10 +135,9 @@ class Constants:
         if node.op == "Clip" and made_by and made_by.op == "Relu":
             found, wanted = np.maximum(found, 0), np.maximum(wanted, 0)
         if use.format and self.is_calibrated(use) and (self.clips or self.is_cut_a_little(use.format, wanted)):
+            # Half precision may not reach as far as the range.
             within = np.clip(wanted.astype(np.float64), *self.numbers.limits(use.format))
-            wanted = within.astype(wanted.dtype).reshape(
-                found.shape
-            )  # half precision may not reach as far as the range
+            wanted = within.astype(wanted.dtype).reshape(found.shape)
         if self.is_erased(node, use, found, wanted):
             steps = np.zeros(found.shape)
         name, error = node.input(position) or use.tensor, self.float_error(use.tensor)
