@@ -17,8 +17,8 @@ from driftnet.causes.record import CauseRecord
 from driftnet.causes.words import otherwise
 
 TRUSTED = 0.85
-"""The share of the instances that a trigger named that has to have failed, for its word to be taken. At .95 one in a
-hundred of what was named did not fail, where one in twenty may."""
+"""The share of the instances that a trigger named that has to have failed, for its word to be taken. At .95 3 of 354
+nodes that were named did not fail, at this 4 of 497, where one in twenty may."""
 USUAL = {"same": False, "zeros": False, "finite": True, "nan": False}
 """What numbers are like of which nothing is known, by the last word of a fact."""
 ADVICE = 3
