@@ -227,6 +227,16 @@ def test_a_lost_bias_is_a_wrong_topology():
     assert problems([*QDQ[:3], ("Gemm", ["xd", "wd"], ["h"], {"name": "gemm"}), *QDQ[5:]]) == [("topology", "gemm")]
 
 
+@pytest.mark.parametrize(("read", "wrong"), [("Shape", []), ("Relu", ["add"])])
+def test_what_adds_to_a_tensor_of_which_only_the_shape_is_read_may_go(read, wrong):
+    sums = [(read, ["t"], ["s"], {}), ("Cast", ["s"], ["c"], {"to": 1}), ("ReduceMax", ["c"], ["r"], {"keepdims": 0})]
+    nodes = [("MatMul", ["x", "w"], ["h"], {}), ("Add", ["h", "b"], ["t"], {"name": "add"}), *sums]
+    floating = model([*nodes, ("Mul", ["h", "r"], ["y"], {})], w=W, b=B)
+    product = [*QDQ[:3], ("MatMul", ["xd", "wd"], ["h"], {})]
+    artifact = [*product, (read, ["h"], ["s"], {}), *sums[1:], ("Mul", ["h", "r"], ["y"], {})]
+    assert [where for _, where in problems(artifact, floating)] == wrong, f"{read} of the sum"
+
+
 def test_another_attribute_is_a_wrong_topology_unless_it_makes_no_difference():
     for alpha, expected in ((1.0, []), (0.5, [("parameter", "w")])):
         gemm = ("Gemm", ["xd", "wd", "bd"], ["h"], {"name": "gemm", "alpha": alpha})

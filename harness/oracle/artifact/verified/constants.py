@@ -16,7 +16,7 @@ from driftnet.model.operators import AFFINE, RECURRENT, WEIGHTED
 from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair, Problem, label, problem_of
 from driftnet.oracle.artifact.verified.format import Format, Use
 from driftnet.oracle.artifact.verified.messages import at, channels_told, distance_told
-from driftnet.oracle.artifact.verified.operators import BROADCASTING
+from driftnet.oracle.artifact.verified.operators import BROADCASTING, is_only_measured
 from driftnet.oracle.ball_arithmetic.ball import Undecided, format_of, is_float
 from driftnet.oracle.scheme.folding import fold
 from driftnet.oracle.tolerances.table import CLIPPED, PARAMETER_FLOAT_ERROR, PARAMETER_HALF_STEP, SCALE_ERROR, UNDERFLOW
@@ -214,6 +214,8 @@ class Constants:
     def lost_bias(self, foldings: Sequence[Node], wanted: np.ndarray) -> None:
         """Judge affine operators that have become part of one without a bias."""
         node = foldings[-1]
+        if is_only_measured(self.model, node):
+            return
         terms = [self.constants[name] for folded in foldings for name in folded.inputs if name in self.constants]
         largest = max(float(np.abs(x).max(initial=0.0)) for x in terms)
         error = float(np.abs(wanted).max(initial=0.0))

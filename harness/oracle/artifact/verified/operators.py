@@ -4,6 +4,7 @@ What an operator is, its traits say (`driftnet.model.operators`). Beside them st
 optimizers make, each with its reason.
 """
 
+from driftnet.model.graph import Graph, Node
 from driftnet.model.operators import WEIGHTED, Trait, having
 from onnx import TensorProto
 
@@ -44,3 +45,9 @@ NORMS = having(Trait.NORMALIZES) - {"GroupNormalization"}  # which had a scale a
 POOLING = having(Trait.POOLS | Trait.HOMOGENEOUS) | having(Trait.INTERPOLATES | Trait.HOMOGENEOUS)
 PASSING = having(Trait.ACTIVATION | Trait.HOMOGENEOUS) | COPYING
 CARRYING = (MOVEMENT | {"Concat"}) - POOLING - {"CenterCropPad", "MaxUnpool", "Pad", "Trilu"}  # these put in numbers
+
+
+def is_only_measured(model: Graph, node: Node) -> bool:
+    """Whether of the result of a node nothing is read but its shape: an optimizer that knows that needs it no more."""
+    name = node.outputs[0]
+    return name not in model.outputs and all(other.op in MEASURING for other in model.readers(name))

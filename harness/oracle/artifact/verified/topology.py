@@ -19,7 +19,13 @@ from driftnet.oracle.artifact.verified.format import Use
 from driftnet.oracle.artifact.verified.messages import blaming, differences, disagreement
 from driftnet.oracle.artifact.verified.names import attributes_of
 from driftnet.oracle.artifact.verified.operand_values import OperandValues
-from driftnet.oracle.artifact.verified.operators import CLIPPING, MATRIX_PRODUCTS, MEASURING, REDEFINED, RESHAPING
+from driftnet.oracle.artifact.verified.operators import (
+    CLIPPING,
+    MATRIX_PRODUCTS,
+    REDEFINED,
+    RESHAPING,
+    is_only_measured,
+)
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, is_float, moved
 from driftnet.oracle.tolerances.table import FOLDING_ERROR, MOVED_BOUND
 from onnx import GraphProto
@@ -203,7 +209,7 @@ class _Walk:
     def absorbed(self, pair: Pair) -> bool:
         """Whether nothing is missing without the node: for a range, what its readers see passes through unchanged."""
         node = pair.node
-        if node.op not in CLIPPING or self.is_only_measured(node):
+        if node.op not in CLIPPING or is_only_measured(self.model, node):
             return True
         real = self.values.at[pair.first]
         rest = [self.bound(name) if name else None for name in node.inputs[1:]]
@@ -216,11 +222,6 @@ class _Walk:
         if all(found):
             self.problems += [problem for problem in found[:1] if problem]
         return True
-
-    def is_only_measured(self, node: Node) -> bool:
-        """Whether of the result of a node nothing is read but its shape."""
-        name = node.outputs[0]
-        return name not in self.model.outputs and all(other.op in MEASURING for other in self.model.readers(name))
 
     def bound(self, name: str) -> Ball:
         """A bound of a Clip that is gone, which the artifact need not have."""
