@@ -24,7 +24,7 @@ from driftnet.handover.markdown import plain
 from driftnet.run import health
 from driftnet.run.share import GENERATED_SECONDS, REAL_SECONDS, SAVED_SECONDS
 from driftnet.util.errors import UserError
-from driftnet.util.files import RUNS, json_text, make_folder
+from driftnet.util.files import RUNS, json_text, leave_nothing, make_folder
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
@@ -623,6 +623,7 @@ def _warn_of_the_network(result: Mapping[str, Any]) -> None:
 
 
 def _fail(error: UserError, as_json: bool) -> int:
+    leave_nothing()
     if as_json:
         said = {"kind": error.kind, "message": error.message, "hint": error.hint}
         click.echo(json_text({"error": said}))

@@ -14,8 +14,9 @@ a tensor of that class (a quantizer that takes integers for floats crashes at ev
 
 That a place matches proves nothing. Known issues explain a failure when such places, cut out with their recorded
 operands, fail by themselves as the saved cases did, and the model without these places, their outputs recorded, does
-not fail. So the kind is compared where the bug is; what consumers make of a wrong value downstream (NaN, no output) may
-be of any kind.
+not fail. The kind is compared where the bug is; what consumers make of a wrong value downstream (NaN, no output) may be
+of any kind. And what fails on an older release by a bug that a later one has too must fail on that as well: else it is
+another one, mended since.
 
 Some bugs have no place: a graph optimizer moves a rounding through whatever stands there. Where a saved case names a
 remedy, options under which its bug is gone (the optimizer switched off), no pattern is asked: a failure of that kind,
@@ -26,7 +27,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, S
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from driftnet.causes.record import Status
 from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
@@ -75,6 +76,20 @@ class Explanation:
     cut: bool = False
 
 
+class Other(NamedTuple):
+    """What is another bug than a known issue, though it looks like that.
+
+    doubted   those of the issues that a failure is not
+    mended    whether a later release, which has the bug of an issue, is right about a part
+    """
+
+    doubted: Callable[[Symptom], Collection[KnownIssue]] = lambda failed: ()
+    mended: Callable[[KnownIssue, Case], bool] = lambda issue, part: False
+
+
+NO_OTHER = Other()
+
+
 def explain(
     known_issues: KnownIssues,
     case: Case,
@@ -83,7 +98,7 @@ def explain(
     cured: Cured = lambda case, remedy: False,
     recognize: Recognize = lambda failed, gone: None,
     trusting: bool = True,
-    doubted: Callable[[Symptom], Collection[KnownIssue]] = lambda failed: (),
+    other: Other = NO_OTHER,
 ) -> Explanation:
     """How far known bugs account for the failure of `case`: a graph of ten nodes may well have two of them, or one and
     a new one, which is then all that is left in the rest.
@@ -92,7 +107,7 @@ def explain(
     failure   how a case fails
     recognize   what is known without a run, by trigger and place; it is asked first
     trusting    whether that is taken for known; else its nodes have to fail by themselves as the saved case does
-    doubted     those that a failure is not, whatever their patterns say
+    other       what is not to be put down to an issue, whatever its pattern says
     Raises what `record` raises for `case` itself.
     """
     found: list[KnownIssue] = []
@@ -103,18 +118,23 @@ def explain(
     recorded = cache(partial(recording, case, record))
 
     @cache  # of a place, whichever issues it may be of: so what they cost does not grow with their number
-    def parts(place: Occurrence) -> tuple[Callable[[], Symptom], ...]:
-        return tuple(cache(partial(failure, part)) for part in _alone(case, place, recorded()))
+    def parts(place: Occurrence) -> tuple[tuple[Case, Callable[[], Symptom]], ...]:
+        return tuple((part, cache(partial(failure, part))) for part in _alone(case, place, recorded()))
 
     def fails(issue: KnownIssue, place: Occurrence) -> bool:
-        flaky = issue.saved.status == Status.FLAKY and issue.symptom.coarse == failed.coarse
-        return flaky or any(_shows(issue, ask()) for ask in parts(tuple(sorted(place))))
+        if (
+            issue.saved.status == Status.FLAKY
+            and issue.symptom.coarse == failed.coarse
+            and not other.mended(issue, case)
+        ):
+            return True
+        return any(_shows(issue, ask()) and not other.mended(issue, part) for part, ask in parts(tuple(sorted(place))))
 
     def asked() -> Iterator[Recognized]:
         """The issues of which some place fails alone, with all places that do; those that fail in this way first. A bug
         of one stage is not why another fails; when it is neutralized, what is left may fail in a later one."""
         here = near(case, failed)
-        out = {*map(id, found), *map(id, doubted(failed))}
+        out = {*map(id, found), *map(id, other.doubted(failed))}
         left = [issue for issue in possible(failed.stage) if id(issue) not in out]
         for issue in sorted(left, key=lambda issue: issue.symptom.sort != failed.sort):
             yield from there(issue, _places(issue, case, recorded()), here)
@@ -131,7 +151,7 @@ def explain(
         seen = recognize(failed, places)
         if seen is None or trusting:
             return seen
-        alone = seen.nodes and any(_shows(seen.issue, ask()) for ask in parts(tuple(sorted(seen.nodes))))
+        alone = seen.nodes and any(_shows(seen.issue, ask()) for _, ask in parts(tuple(sorted(seen.nodes))))
         return seen if alone else None
 
     while failed.coarse and (seen := recognized() or next(asked(), None)):
@@ -144,7 +164,7 @@ def explain(
             return Explanation(tuple(found), None)
         rest = without
     for issue in known_issues.cured(failed):
-        if cured(rest, issue.saved.remedy):
+        if cured(rest, issue.saved.remedy) and not other.mended(issue, rest):
             return Explanation((*found, issue), None)
     return Explanation(tuple(found), rest)
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 
 from driftnet.causes.facts import recipe_facts
@@ -17,11 +17,11 @@ from driftnet.causes.place import Where, place_of
 from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.issues import NOWHERE, KnownIssue, KnownIssues, Symptom, symptom_of
-from driftnet.findings.known import Explanation, explain
+from driftnet.findings.known import Explanation, Other, explain
 from driftnet.findings.recognition import Recognizer
 from driftnet.findings.trial import CONFIRMING_RUNS, Confirmed, Trial, blamed, confirm, is_stale_state, look, watch
 from driftnet.model.inspect import Case, Feed, nodes
-from driftnet.model.signature import Signature, coarse, fine, folder_name
+from driftnet.model.signature import DAMAGE, Signature, coarse, fine, folder_name
 from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Observation, Tier, Verdict, Word
 from driftnet.oracle.judge import BEFORE
 from driftnet.oracle.tolerances.table import CLEAR_OF_BOUND, CLEAR_OF_STEP
@@ -31,7 +31,7 @@ from driftnet.reduce.trace import trace
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.run.sandbox.allowance import Allowance
-from driftnet.targets.environments import Installed
+from driftnet.targets.environments import Installed, present
 from driftnet.targets.recipe import Recipe, canonical, remedied, unquantized
 from driftnet.targets.recipe import simpler as simpler_recipes
 from driftnet.util.machine import description
@@ -241,7 +241,10 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
         return Examination(verdict, unconfirmed=verdict, again=2 * CONFIRMING_RUNS)
     # Reduced, it may turn out to be one that the known issues did not recognize in the whole model.
     if same := inquiry.issues.named(folder_name(found.signature)):
-        return Examination(verdict, found, known=same.id)
+        if not mended_since(replace(trial, case=found.case, recipe=found.recipe))(same):
+            return Examination(verdict, found, known=same.id)
+        sign = found.signature
+        found = replace(found, signature=replace(sign, fine=f"{sign.fine} | mended since {trial.installed.release}"))
     try:
         issue = _known(replace(trial, case=found.case, recipe=found.recipe), inquiry)
     except ExhaustedError:
@@ -328,15 +331,45 @@ def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry
         found = look(replace(trial, case=part, recipe=remedied(trial.target, trial.recipe, remedy)))
         return is_gone(coarse(name, verdict), coarse(name, found) if found.failed else "")
 
+    @cache
+    def of_part(part: Case) -> Callable[[KnownIssue], bool]:
+        return mended_since(replace(trial, case=part))
+
+    def mended(issue: KnownIssue, part: Case) -> bool:
+        if inquiry.spent:
+            raise ExhaustedError
+        return of_part(part)(issue)
+
     issues = issues.first(recognizer.matching(issues, failed))
     try:
         record, recognize = trial.runner.reference.record, partial(recognizer.recognized, issues)
         doubted = partial(recognizer.doubted, issues, release=trial.installed.release)
-        return explain(issues, trial.case, failure, record, cured, recognize, inquiry.trusting, doubted)
+        return explain(issues, trial.case, failure, record, cured, recognize, inquiry.trusting, Other(doubted, mended))
     except ReferenceError:
         return Explanation((), trial.case)
     except ExhaustedError:
         return Explanation((), trial.case, cut=True)
+
+
+def mended_since(trial: Trial) -> Callable[[KnownIssue], bool]:
+    """Whether a failure of an older release is another one than a known issue: the release that is installed here has
+    that, too, and is right about the case. It is run when the first of these is asked for."""
+    now = present(trial.installed)
+    if now is None:
+        return lambda issue: False
+    later, release = replace(trial, installed=now), now.release
+
+    @cache
+    def is_right(often: bool) -> bool:
+        return not confirm(later).failed if often else look(later).word is Word.AGREES
+
+    def asked(issue: KnownIssue) -> bool:
+        if not any(release in seen for seen in (issue.saved.seen, *(cause.seen for cause in issue.causes))):
+            return False
+        may_hide = issue.saved.status == Status.FLAKY or issue.saved.kind in (*DEPENDS_ON_RUN, *DAMAGE)
+        return is_right(False) and (not may_hide or is_right(True))
+
+    return asked
 
 
 def is_gone(before: str, after: str) -> bool:

@@ -86,9 +86,11 @@ def resolve(word: str, *, python: str | None = None) -> Installed:
     Raises UserError: kind "target" when there is no such target or it is not installed, "environment" when an
     environment for the release cannot be made or `python` holds another release.
     """
-    name, _, wanted = (part.strip() for part in word.partition("=="))
+    name, asks, wanted = (part.strip() for part in word.partition("=="))
     spec = registered().get(name, name)
     target = declared(name)
+    if asks and not wanted:
+        raise UserError(f"{word!r} names no release", hint=f"{name}==RELEASE, or {name} alone", kind="target")
     here = release_here(target.distribution)
     if python is None:
         held, release = sys.executable, here
@@ -111,6 +113,20 @@ def resolve(word: str, *, python: str | None = None) -> Installed:
             kind="environment",
         )
     return Installed(_of_its_time(target, release, here), spec, release, held)
+
+
+def present(installed: Installed) -> Installed | None:
+    """The release of a target that is installed here, where `installed` is an older one of it."""
+    target = installed.target
+    return _present(target.name, installed.spec, target.distribution, installed.release)
+
+
+@functools.cache  # every failure asks
+def _present(name: str, spec: str, distribution: str, release: str) -> Installed | None:
+    here = release_here(distribution)
+    if here is None or numbers(release) >= numbers(here) or registered().get(name) != spec:
+        return None
+    return resolve(name)
 
 
 def declared(name: str) -> Target:

@@ -19,6 +19,8 @@ RUNS = Path("reports")
 
 SCRATCH = "driftnet-scratch-"
 _SETTLED_SECONDS = 60.0  # between making a folder and holding it lies a moment
+_MADE: list[Path] = []
+"""Folders that this process made, and the locks in them, the outer ones first."""
 LARGEST = 1.7976931348623157e308
 
 
@@ -100,6 +102,8 @@ def held(path: Path) -> Iterator[None]:
 
     Raises UserError (kind "report") that names the process that has it.
     """
+    if path.parent in _MADE:
+        _MADE.insert(_MADE.index(path.parent) + 1, path)
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as e:
@@ -152,6 +156,17 @@ def sweep_scratch(parent: Path) -> None:
                 os.close(handle)
 
 
+def leave_nothing() -> None:
+    """Remove what this process made to write into and wrote nothing into: a command that is refused leaves no trace."""
+    while _MADE:
+        path = _MADE.pop()
+        with contextlib.suppress(OSError):
+            if path.is_dir():
+                path.rmdir()
+            elif [*path.parent.iterdir()] == [path]:
+                path.unlink()
+
+
 def _locked(folder: Path) -> int | None:
     """A handle by which this process holds `folder` until it ends; None where another one does."""
     handle = os.open(folder, os.O_RDONLY)
@@ -165,6 +180,7 @@ def _locked(folder: Path) -> int | None:
 
 def make_folder(folder: Path) -> None:
     """Make `folder`, in which one can write. Raises UserError (kind "disk") where that cannot be."""
+    _MADE.extend(path for path in (*reversed(folder.parents), folder) if not path.exists())
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"

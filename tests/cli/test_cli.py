@@ -59,6 +59,29 @@ def assert_one_clear_message(result, *, says):
     assert len(err.strip().splitlines()) <= 3, f"more than a message and a hint: {err}"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["fuzz", "--resume", "--report", "runs/one"],
+        ["support", "--target", "mnn", "--operator", "Frobnicate", "--out", "runs/one"],
+    ],
+)
+def test_a_command_that_is_refused_leaves_no_folder_behind(words, driftnet, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert driftnet(*words)[0] == 2
+    assert list(tmp_path.iterdir()) == [], "something was made for a run that was refused"
+
+
+def test_what_stood_before_a_command_was_refused_stays(driftnet, tmp_path):
+    (tmp_path / "one").mkdir()
+    assert driftnet("fuzz", "--resume", "--report", tmp_path / "one")[0] == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+def test_a_release_that_is_not_named_is_asked_for(driftnet):
+    assert_one_clear_message(driftnet("fuzz", "--target", "mnn==", "--cases", "4"), says="names no release")
+
+
 @pytest.mark.parametrize("content", [b"", b"this is no model", b"\x08\x07\x12"])
 def test_a_corrupt_model_is_named(driftnet, tmp_path, content):
     path = tmp_path / "broken.onnx"
@@ -95,7 +118,7 @@ def test_seeds_that_are_no_models_are_named_with_what_the_checker_says(driftnet,
     model.write_bytes(proto.SerializeToString())
     out = tmp_path / "out"
     assert_one_clear_message(driftnet("generate", "--from", model, "--cases", 1, "--out", out), says=says)
-    assert list(out.iterdir()) == [], "something was generated"
+    assert not out.exists(), "something was generated"
     if name == "cycle":
         assert_one_clear_message(driftnet("fuzz", "--from", model, "--cases", 1, "--report", out), says=says)
 

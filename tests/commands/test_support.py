@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner
 from driftnet import api
 from driftnet.cli.main import driftnet
-from driftnet.cli.report import pages
+from driftnet.cli.report import pages, tables
 from driftnet.util.errors import UserError
+from rich.console import Console
 
 from tests.support.paths import ROOT
 
@@ -54,6 +55,15 @@ def test_the_page_shows_where_an_operator_does_not_work(result: dict, tmp_path: 
     assert "does not support" in text, "what the target says of a refusal is not on the page"
     assert (tmp_path / "support.md").read_text(encoding="utf-8").count("| AffineGrid | refused |") == 1
     assert {path.name for path in tmp_path.iterdir()} == {"support.html", "support.md", "support.json"}
+
+
+def test_what_another_release_did_otherwise_is_said(result: dict) -> None:
+    changed = [{"from": "works", "to": "errors", "models": 3}]
+    told = {**result, "operators": [{**result["operators"][0], "changed": changed}]}
+    for one, says in ((result, ": 0 models"), (told, ": 3 models (Relu)")):
+        console = Console(record=True, width=200)
+        tables.support(console, one)
+        assert says in console.export_text(), "what --against was asked for is not told"
 
 
 def test_an_operator_that_is_not_generated_is_a_user_error() -> None:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from driftnet.findings import pipeline
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
 from driftnet.findings.known import Explanation, Failure, explain
 from driftnet.findings.pattern import may_occur, occurrences
-from driftnet.findings.pipeline import is_gone
+from driftnet.findings.pipeline import examine, is_gone
+from driftnet.findings.trial import Trial
 from driftnet.model.inspect import Case
+from driftnet.model.signature import folder_name
 from driftnet.model.submodel import recording
 from driftnet.model.verdict import Verdict, Word
 from driftnet.reduce.reducer import reduce
+from driftnet.run.runner import Runner
+from driftnet.targets.environments import Installed
 from onnx import helper
 
+from tests.support import models
 from tests.support import reduction as tools
+from tests.support.toy_target import MENDED, TOY
 
 RNG = np.random.default_rng(3)
 COARSE = "planted/execute/wrong-values"
@@ -500,3 +508,20 @@ def test_a_hang_or_an_error_is_gone_when_something_else_is_the_matter_and_a_wron
     assert is_gone(error, wrong), "there is a result, so no error"
     assert not is_gone(error, error), "the error is still there"
     assert not is_gone(wrong, error), "it may be there behind the error"
+
+
+def test_what_a_later_release_that_has_the_bug_is_right_about_is_another_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = Installed(TOY, "tests.support.toy_target:TOY", "1", sys.executable)
+    now = Installed(MENDED, "tests.support.toy_target:MENDED", "2", sys.executable)
+    with Runner(small_models=True) as runner:
+        trial = Trial(models.relu(), old, {"offset": "one"}, runner)
+        finding = examine(trial).finding
+        assert finding
+        both, first = (KnownIssue(replace(finding.to_save(), seen=seen)) for seen in (("1", "2"), ("1",)))
+        assert examine(trial, [both]).known == both.id
+        monkeypatch.setattr(pipeline, "present", lambda installed: now if installed is old else None)
+        assert examine(trial, [first]).known == first.id, "the later release has not that bug, and can say nothing"
+        other = examine(trial, [both])
+    assert (other.known, other.finding is not None) == ("", True), "it is taken for the bug that is still there"
+    assert other.finding
+    assert folder_name(other.finding.signature) != both.id, "it has the name of another bug"

@@ -8,6 +8,7 @@ import sys
 import venv
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -271,6 +272,13 @@ def test_what_a_killed_build_leaves_is_removed_by_the_next(tmp_path: Path, monke
     monkeypatch.setattr(environments, "_make", lambda new, companions, minor: new.folder.mkdir())
     made = environments.environment("nothing", "1")
     assert list((tmp_path / "environments").iterdir()) == [made.folder], "the folder of the killed build stayed"
+
+
+def test_the_present_of_an_older_release_is_what_is_installed_here() -> None:
+    here = environments.resolve("mnn")
+    assert environments.present(replace(here, release="3.0.0")) == here
+    assert environments.present(here) is None, "nothing is older than itself"
+    assert environments.present(replace(here, release="3.0.0", spec="other:TARGET")) is None, "it is another target"
 
 
 def test_another_interpreter_borrows_harness_and_keeps_its_own_packages(tmp_path: Path) -> None:

@@ -111,6 +111,11 @@ def support(console: Console, result: Result) -> None:
     console.print(table)
     what = f"{result['models']} models of one operator each in {result['cpu_seconds']:.0f} CPU s"
     say(console, f"{result['target']} {result['release']}: {what}")
+    if result["against"]:
+        others = [one["operator"] for one in result["operators"] if one["changed"]]
+        changed = sum(c["models"] for one in result["operators"] for c in one["changed"])
+        of = f" ({', '.join(others)})" if others else ""
+        say(console, f"otherwise than {result['against']}: {counted(changed, 'model')}{of}")
     if result.get("page"):
         say(console, f"page: {result['page']}")
 
