@@ -7,6 +7,7 @@ The journal and the folder of its cases are all that a run needs to be gone on w
 its end is none, and what was begun and has no `Done` is to be done again.
 """
 
+import itertools
 import json
 import os
 import time
@@ -16,10 +17,12 @@ from pathlib import Path
 import msgspec
 from driftnet.campaign.events import Done, Event, Examined
 from driftnet.util.errors import UserError
-from driftnet.util.files import disk_error, json_number, json_text
+from driftnet.util.files import disk_error, json_number, json_text, make_folder
 from driftnet.util.records import read
 
 FOLDER = "journal"
+REPORT = (FOLDER, "issues", "summary.json", "summary.md", "findings.sarif", "junit.xml", "annotations.txt")
+"""What a run writes into its report folder beside its cases."""
 
 
 class Journal:
@@ -70,10 +73,20 @@ def settled(histories_: Iterable[Iterable[Event]]) -> Iterator[Event]:
                 examined = []
 
 
-def discard(report: Path) -> None:
-    """Forget what an earlier run in the same folder wrote."""
-    for path in (report / FOLDER).glob("*.json*"):
-        path.unlink()
+def put_aside(report: Path) -> Path | None:
+    """Move what an earlier run told in the same folder into one of its own below that, which is returned; the cases
+    that it found stay, and are known. Raises UserError (kind "disk")."""
+    told = [path for path in map(report.joinpath, REPORT) if path.exists()]
+    if not told:
+        return None
+    aside = next(path for k in itertools.count(1) if not (path := report / f"earlier-{k}").exists())
+    make_folder(aside)
+    try:
+        for path in told:
+            path.rename(aside / path.name)
+    except OSError as e:
+        raise disk_error(aside, e) from e
+    return aside
 
 
 def _events(path: Path) -> Iterator[Event]:

@@ -165,6 +165,11 @@ class Summary(Struct, kw_only=True):
         return [finding for finding in self.findings if finding.status == "new"]
 
     @property
+    def known_causes(self) -> int:
+        """How many causes the other findings have; of one there may be several cases."""
+        return len({finding.cause or finding.id for finding in self.findings if finding.status != "new"})
+
+    @property
     def exit_status(self) -> int:
         """2 after an error of driftnet itself, 1 with a new finding or an unexplained one, 3 with known ones only, else
         0. With a state it is 1 where a cause is new, back or worse, and 3 where one is open."""

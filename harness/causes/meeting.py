@@ -12,9 +12,9 @@ from typing import Any
 
 from driftnet.causes.facts import Facts, Host, Place, facts_of
 from driftnet.causes.impact import ranked
-from driftnet.causes.predicate import Region
+from driftnet.causes.predicate import Atom, Region
 from driftnet.causes.record import CauseRecord
-from driftnet.causes.words import otherwise
+from driftnet.causes.words import SHOWS, otherwise, region_in_words
 
 TRUSTED = 0.85
 """The share of the instances that a trigger named that has to have failed, for its word to be taken. At .95 3 of 354
@@ -60,6 +60,22 @@ class Meeting:
     def node(self) -> int:
         """The node that is named: the last of the place."""
         return max(self.place)
+
+    @property
+    def when(self) -> str:
+        """When it fails, by what is met here: the operators of this place and their part of the trigger, in words."""
+        trigger = self.cause.trigger
+        if trigger is None:
+            return ""
+        here = [Atom(f"{role}.op", "is", self.host.graph.nodes[i].op) for role, i in enumerate(self.place)]
+        rest = [atom for atom in self.region.atoms if atom.fact != f"{atom.role}.op"]
+        return region_in_words(Region((*here, *rest)), trigger.shape)
+
+    @property
+    def title(self) -> str:
+        """The cause in a line: what somebody has called it, else when it fails by what is met here, and how."""
+        made = SHOWS.search(self.cause.title)
+        return f"{self.when}{made[0]}" if made else self.cause.title
 
     @property
     def advice(self) -> str:
@@ -166,7 +182,8 @@ def as_json(meeting: Meeting) -> Mapping[str, Any]:
         "severity": str(cause.severity),
         "advice": meeting.advice,
         "upstream": cause.upstream,
-        "title": cause.title,
+        "title": meeting.title,
+        "when": meeting.when,
         "place": [one.name or next(filter(None, one.outputs), "") for one in names],
         **({"why": meeting.why} if meeting.why else {}),
     }

@@ -26,6 +26,15 @@ _PLAIN: Sequence[tuple[str, str]] = (
 )
 """Aspects that were tried, by what people call them."""
 
+SHOWS = re.compile(r": [a-zA-Z -]+ when (?:converting|quantizing|running)$")
+"""How a title ends that nobody has written: `in_a_line`."""
+
+
+def in_a_line(when: str, kind: str, stage: str) -> str:
+    """A cause in a line: when a finding of it fails, and how."""
+    said = {"convert": "converting", "quantize": "quantizing", "execute": "running"}.get(stage, stage)
+    return f"{when}: {kind.replace('-', ' ')} when {said}"
+
 
 def sentence(
     trigger: Trigger, free: Sequence[str] = (), needed: Sequence[str] = (), score: Mapping[str, float] | None = None

@@ -194,13 +194,17 @@ def state(folder: Path, others: Sequence[Path]) -> Told:
 def replay(paths: Sequence[Path], **given: Any) -> Told:
     """Run saved cases again, and say whether each behaves as its status says.  [default: corpus]
 
-    Exit status: 0 each case behaves as its status says; 3 so, and an open one reproduced; 1 one does not.
+    Exit status: 0 each case behaves as its status says; 3 so, and an open one reproduced; 1 one does not; 2 it was
+    interrupted: what it had come to is told.
 
     \b
     Examples: driftnet replay corpus
               driftnet replay 19604402 --target mnn==3.4.1 --target mnn     a table of cases and releases
     """
-    result = api.replay(paths or (Path("corpus"),), **given)
+    from driftnet.cli.report import progress
+
+    with progress.told(ERR, "replaying") as tell:
+        result = api.replay(paths or (Path("corpus"),), **given, tell=tell)
     _warn_of_the_network(result)
     return Told(result, tables.replay, api.replay_status(result))
 

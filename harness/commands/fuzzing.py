@@ -8,8 +8,8 @@ from typing import Any
 
 from driftnet.campaign import coordinator, coverage
 from driftnet.campaign import seeds as neighbours
-from driftnet.campaign.events import Asked, Begun, Ended, Event, Found, Learned, Tick
-from driftnet.campaign.journal import Journal, discard, histories
+from driftnet.campaign.events import Begun, Ended, Event, Found, Learned, Tick, Warned
+from driftnet.campaign.journal import Journal, histories, put_aside
 from driftnet.campaign.shard import Plan, case_folders
 from driftnet.campaign.state import CASES, LOCK
 from driftnet.campaign.summary import Summary, Tally, derived
@@ -57,19 +57,23 @@ def fuzz(plan: Plan, *, listeners: Sequence[Listener] = ()) -> Summary:
 
 def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
     corpus.sweep(plan.found)
-    summary, done = _resumed(plan) if plan.resume else _begun(plan)
+    aside = None if plan.resume else put_aside(plan.report)
+    new = Summary(seed=plan.seed, cases=0, models=0)
+    summary, done = _resumed(plan) if plan.resume else (new, frozenset[int]())
     tally, journal = Tally(plan.found, summary), Journal(plan.report)
     begun = Begun(plan.seed, () if plan.resume else tuple(path.name for path in case_folders(plan.found)))
     journal.write(begun)
     tally(begun)
     _save(plan, case_folders(plan.found))
     written, night, brought = 0.0, None, dict[str, list[Path]]()
+
+    def tell(event: Event) -> None:
+        for listener in listeners:
+            listener(tally.summary, event)
+
+    if aside:
+        tell(Warned(f"an earlier run has written into {plan.report}; what it told stands in {aside} now"))
     if plan.state:
-
-        def tell(event: Asked) -> None:
-            for listener in listeners:
-                listener(tally.summary, event)
-
         plan, night = nights.begin(plan, plan.state, tell)
         coverage.take(night.state, plan.report)  # what was asked before it was killed
 
@@ -90,8 +94,7 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
             if night:
                 tally.summary.night = nights.end(night, tally.summary)
                 coverage.take(night.state, plan.report)
-        for listener in listeners:
-            listener(tally.summary, event)
+        tell(event)
 
     coordinator.run(plan, hear, done=done)
     return tally.summary
@@ -112,11 +115,6 @@ def _save(plan: Plan, found: Iterable[Path]) -> list[Path]:
             if not stood:
                 new.append(there)
     return new
-
-
-def _begun(plan: Plan) -> tuple[Summary, frozenset[int]]:
-    discard(plan.report)
-    return Summary(seed=plan.seed, cases=0, models=0), frozenset()
 
 
 def _resumed(plan: Plan) -> tuple[Summary, frozenset[int]]:

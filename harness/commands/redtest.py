@@ -62,7 +62,7 @@ def sentence_of(saved: SavedCase, release: str) -> str:
     entry, cause = described(saved, release, "new"), (saved.cause or arrange.loose(saved)).of_case(saved.id)
     what = f"{saved.target} {release}: {HARM[entry.severity]} ({saved.kind} in {saved.stage})"
     when = f", when: {sentence(cause.trigger, score=cause.score)}" if cause.trigger else ""
-    common = f"; {entry.exposure:.0%} of models may meet it" if entry.exposure else ""
+    common = f"; at most {entry.exposure:.0%} of models meet it" if entry.exposure else ""
     return f"{what}{when}{common}"
 
 

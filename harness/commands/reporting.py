@@ -152,7 +152,7 @@ def _counted(run: _Run) -> dict[str, Any]:
         "cases": summary.cases,
         "verdicts": commonest(summary.verdicts),
         "new": len(summary.new),
-        "known": len(summary.findings) - len(summary.new),
+        "known": summary.known_causes,
         "cpu_seconds": summary.cpu_seconds,
     }
 

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +30,18 @@ def replay(
     python: str | None = None,
     timeout: float = SAVED_SECONDS,
     budget: float = math.inf,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Run every saved case at or below `paths`, `runs` times in fresh workers: does it behave as its status says?
 
     target  examine this release, or each of these; only the cases of its target are run
     python  the interpreter that holds the targets; None: this one, or one made for the release
     budget  seconds after which no other case is begun
+    tell    hears what is being done, for people
 
-    What is of targets that are not installed here is left out, and counted in "absent", where there is anything else.
-    Raises UserError, before anything is run, for a case that is not whole, for a recipe or a target that there is not,
-    and where no case is of `target`.
+    Interrupted, it tells of the cases that it has come to by then. What is of targets that are not installed here is
+    left out, and counted in "absent", where there is anything else. Raises UserError, before anything is run, for a
+    case that is not whole, for a recipe or a target that there is not, and where no case is of `target`.
     """
     folders = corpus.folders([located(Path(path)) for path in paths])
     if not folders:
@@ -64,15 +66,23 @@ def replay(
         pairs = [(saved, saved.target) for saved in loaded if not (some and saved.target in absent)]
     for saved, word in pairs:
         recipe.validated(resolve(word, python=python).target, saved.recipe)
-    finish = time.monotonic() + budget
+    finish, interrupted = time.monotonic() + budget, False
     cases: list[dict[str, Any]] = []
     with Runner(timeout=timeout) as runner:
         for saved, word in pairs:
             if cases and time.monotonic() > finish:
                 break
-            cases.append(replay_one(saved, word, runs, runner, python=python))
+            tell(f"{len(cases)} of {len(pairs)} cases; {saved.id}")
+            try:
+                cases.append(replay_one(saved, word, runs, runner, python=python))
+            except KeyboardInterrupt:
+                if not cases:
+                    raise
+                interrupted = True
+                break
         return {
             "cases": cases,
+            "interrupted": interrupted,
             "left": len(pairs) - len(cases),
             "absent": absent,
             "network_isolated": runner.network_isolated,
@@ -80,7 +90,10 @@ def replay(
 
 
 def replay_status(result: Mapping[str, Any]) -> int:
-    """The exit status of `replay`: 1 when a case does not behave as its status says, 3 when an open one reproduced."""
+    """The exit status of `replay`: 2 when it was interrupted, 1 when a case does not behave as its status says, 3 when
+    an open one reproduced."""
+    if result["interrupted"]:
+        return 2
     if not all(case["as_expected"] for case in result["cases"]):
         return 1
     return 3 if any(c["status"] == "open" and c["outcome"] == "reproduces" for c in result["cases"]) else 0

@@ -17,26 +17,28 @@ TESTS = Path(".driftnet")
 def located(name: Path, roots: Sequence[Path] = DEFAULT_ROOTS) -> Path:
     """The folder of the cause or case that `name` says: what stands there, else what is called so in the first of
     `roots`, then of the runs, the newest first, then of tests, that has it; a cause before the case that it has its
-    digits from.
+    digits from. Behind the folder of a report or of a corpus, DIR/19604402, a name is looked for in that alone.
 
-    A path of several parts, and that of an ONNX file, is given back as it is. Raises UserError (kind "case") that
+    Any other path, and that of an ONNX file, is given back as it is. Raises UserError (kind "case") that
     says what is nearest for a name that there is not, and into which cause a case was merged that is not kept.
     """
-    word = str(name)
-    if name.exists() or len(name.parts) != 1 or name.suffix == ".onnx":
+    word, alone = name.name, len(name.parts) > 1
+    if name.exists() or name.suffix == ".onnx" or (alone and not name.parent.is_dir()):
         return name
     known: dict[str, Path] = {}
-    for folder in (folder for root in (*roots, *_found()) for folder in _all(root)):
+    for folder in (folder for root in ([name.parent] if alone else (*roots, *_found())) for folder in _all(root)):
         known.setdefault(folder.name, folder)
         known.setdefault(folder.name[-8:], folder)
     if word in known:
         return known[word]
+    if alone:
+        return name
     for folder in dict.fromkeys(known.values()):
         gone = record.load(folder).merged if (folder / record.FILE).exists() else {}
         if merged := [id for id in gone if word in (id, id[-8:])]:
             what = f"{merged[0]} was merged into {folder.name}, and is not kept"
             raise UserError(what, hint=f"name that cause: {folder.name[-8:]}", kind="case")
-    hint = meant(word, known, "name a folder, an id, or the 8 hex digits at its end")
+    hint = meant(word, known, "name a folder, an id, or the 8 hex digits at its end; in a report elsewhere DIR/DIGITS")
     raise UserError(f"there is no cause and no case {word!r}, nor such a path", hint=hint, kind="case")
 
 
@@ -53,9 +55,13 @@ def located_case(name: Path, roots: Sequence[Path] = DEFAULT_ROOTS) -> Path:
 
 
 def called(path: Path) -> str:
-    """What to call the cause or case in `path` on a command line: its 8 hex digits where `located` finds it by them."""
+    """What to call the cause or case in `path` on a command line: its 8 hex digits where `located` finds it by them, of
+    a report elsewhere these behind its folder, else the path."""
     known, roots = path.resolve(), (*DEFAULT_ROOTS, RUNS, TESTS)
-    return path.name[-8:] if any(known.is_relative_to(root.resolve()) for root in roots) else str(path)
+    if any(known.is_relative_to(root.resolve()) for root in roots):
+        return path.name[-8:]
+    report = next((folder.parent for folder in path.parents if folder.name == "cases"), None)
+    return str(report / path.name[-8:] if report else path)
 
 
 def _found() -> list[Path]:

@@ -80,7 +80,7 @@ class Control:
 
 @dataclass(frozen=True, eq=False)
 class Proof:
-    """A claim, what it measures of the case (None: that was not run, or failed otherwise this time), and its control.
+    """A claim, what it measures of the case (None: that was not run, or did not fail so this time), and its control.
 
     others  controls that might be taken instead;   tried  how many changed models were run
     """
@@ -202,7 +202,8 @@ def prove(
         if (measured := claim.measured(its_run)) is not None and not measured.error > claim.bound
     ]
     ranked = sorted(passed, key=lambda control: not control.found.telling)
-    return Proof(claim, claim.measured(run) if run else None, next(iter(ranked), None), tuple(ranked[1:]), looked.tried)
+    shown = claim.measured(run) if run and claim.holds(run) else None
+    return Proof(claim, shown, next(iter(ranked), None), tuple(ranked[1:]), looked.tried)
 
 
 AGREES = "does not fail"

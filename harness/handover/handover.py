@@ -247,6 +247,7 @@ def issue(
             "as_written": bool(proof.claim.about.get("as_written")),
             "opinion": OPINIONS.get(saved.verdict.blame, ""),
             "proof": proof,
+            "by_chance": saved.status == Status.FLAKY,
             "remedies": remedies,
             "ablation": ablation,
             "helps": any(told == AGREES for _, _, told in ablation),

@@ -21,7 +21,7 @@ from driftnet.causes.impact import Severity, severity_of
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Trigger
 from driftnet.causes.record import finding
-from driftnet.causes.words import region_in_words, sentence
+from driftnet.causes.words import in_a_line, region_in_words, sentence
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.issues import symptom_of
 from driftnet.learning.trigger import Learned, Score
@@ -267,8 +267,7 @@ def title_of(saved: SavedCase, trigger: Trigger | None) -> str:
     """A cause in a line: when a finding of it fails, by the first region of its trigger, and how."""
     said = region_in_words(trigger.regions[0], trigger.shape) if trigger else ""
     said = said or saved.fine.split(" | ")[1] or "a model without operators"
-    when = {"convert": "converting", "quantize": "quantizing", "execute": "running"}.get(saved.stage, saved.stage)
-    return f"{said}: {saved.kind.replace('-', ' ')} when {when}"
+    return in_a_line(said, saved.kind, saved.stage)
 
 
 def _distance(a: Learned, b: Learned) -> int:

@@ -14,9 +14,10 @@ from driftnet import api
 from driftnet.campaign import coordinator
 from driftnet.campaign.coordinator import SEMAPHORES, sweep_semaphores
 from driftnet.campaign.events import Begun, Done, Ended, Examined, Failed, Found, Tick, Warned
-from driftnet.campaign.journal import Journal, histories
+from driftnet.campaign.journal import REPORT, Journal, histories
 from driftnet.campaign.shard import Plan, case_folders
 from driftnet.campaign.summary import derived
+from driftnet.cli.report import progress
 from driftnet.findings import corpus
 from driftnet.model.verdict import Kind, Tier, Verdict, Word
 from driftnet.util.errors import UserError
@@ -77,6 +78,26 @@ def test_only_what_is_done_counts_but_all_that_was_found(tmp_path):
 def test_a_second_run_in_the_same_folder_is_refused_and_the_first_is_named(tmp_path):
     with held(tmp_path / "lock"), pytest.raises(UserError, match=f"process {os.getpid()} is writing into"):
         api.fuzz(Plan(report=tmp_path, cases=1, corpus=tmp_path / "corpus"))
+
+
+def test_what_an_earlier_run_told_in_the_same_folder_is_put_aside_and_its_cases_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(coordinator, "run", lambda plan, hear, done: hear(Ended(1.0, 0.0)))
+    report, case = tmp_path / "report", corpus.save(saved_relu(), tmp_path / "report" / "cases")
+    heard = []
+    for seed in range(3):
+        plan = Plan(report=report, seed=seed, cases=1, corpus=tmp_path / "none")
+        api.fuzz(plan, listeners=[progress.written(report), lambda summary, event: heard.append(event)])
+    said = [event.message for event in heard if isinstance(event, Warned)]
+    assert [
+        f"stands in {report / name} now" in one for one, name in zip(said, ("earlier-1", "earlier-2"), strict=True)
+    ] == [True] * 2
+    told = [
+        json.loads((report / name / "summary.json").read_text())["seed"] for name in ("earlier-1", "earlier-2", ".")
+    ]
+    assert told == [0, 1, 2], "seeds of the summaries"
+    assert [len(histories(report / name)) for name in ("earlier-1", "earlier-2", ".")] == [1, 1, 1]
+    assert case.is_dir(), "the case that was found is gone"
+    assert {path.name for path in report.iterdir()} == {*REPORT, "cases", "lock", "earlier-1", "earlier-2"} - {"issues"}
 
 
 def test_what_the_machine_refuses_a_run_is_not_told_as_another_run(tmp_path):

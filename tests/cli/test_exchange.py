@@ -105,7 +105,7 @@ def test_an_annotation_is_one_line_whatever_a_system_says(run):
     assert all(len(line.splitlines()) == 1 for line in errors), f"a line of its own is a command: {errors}"
     assert "50%25" in errors[0], f"a percent sign is escaped, got {errors[0]}"
     assert "%0A" not in errors[0], f"a message is one line, got {errors[0]}"
-    assert notice == "::notice title=driftnet::2 known, 1 fixed, 7 cases"
+    assert notice == "::notice title=driftnet::2 known causes, 1 fixed, 7 cases"
 
 
 def test_a_trigger_is_told_beside_the_line_and_not_in_it(run):

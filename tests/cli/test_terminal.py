@@ -38,9 +38,9 @@ def test_known_findings_are_one_line_a_target():
     known = [finding(f"{k:08x}", status="known", times=k) for k in range(1, 41)]
     other = finding("aaaaaaaa", status="known", target="onnxruntime-quant")
     lines = shown(*known, other)
-    assert [line for line in lines if " known, seen " in line] == [
-        "mnn: 40 known, seen 820 times; --all lists them, as the report does",
-        "onnxruntime-quant: 1 known, seen 1 time; --all lists them, as the report does",
+    assert [line for line in lines if ", seen " in line] == [
+        "mnn: 40 known causes, seen 820 times; --all lists them, as the report does",
+        "onnxruntime-quant: 1 known cause, seen 1 time; --all lists them, as the report does",
     ]
     assert not [line for line in lines if "00000002" in line], "what is known is counted only"
 
@@ -75,9 +75,10 @@ def test_the_best_new_finding_ends_the_run_in_five_lines_with_the_command_of_its
     assert max(map(len, lines[start:])) <= 80, lines[start:]
 
 
-def test_of_a_report_elsewhere_the_command_names_its_folder(tmp_path):
-    (line,) = [line for line in shown(finding("bbbbbbbb", path=str(tmp_path / "x"))) if "its page" in line]
-    assert line.endswith("driftnet report reports/r --open"), line
+def test_of_a_report_elsewhere_the_command_names_the_finding_in_its_folder(tmp_path):
+    path = tmp_path / "run" / "cases" / "mnn" / "x_bbbbbbbb"
+    (line,) = [line for line in shown(finding("bbbbbbbb", path=str(path))) if "its page" in line]
+    assert line.endswith(f"driftnet report {tmp_path}/run/bbbbbbbb --open"), line
 
 
 def test_names_that_one_copies_are_short_and_never_broken():
@@ -88,7 +89,9 @@ def test_names_that_one_copies_are_short_and_never_broken():
         for k in range(9)
     ]
     said = io.StringIO()
-    tables.replay(Console(file=said, width=80), {"cases": rows, "left": 0, "absent": {"tract": 2}})
+    tables.replay(
+        Console(file=said, width=80), {"cases": rows, "left": 0, "interrupted": False, "absent": {"tract": 2}}
+    )
     assert [line.split()[0] for line in said.getvalue().splitlines() if line.startswith("0")] == [
         f"{k:08x}" for k in range(9)
     ]

@@ -1,5 +1,6 @@
 """Lint names the nodes that meet a known cause, says what may be met apart from it, and reads each node once."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -53,6 +54,19 @@ def pools(*names, **attributes):
         helper.make_node("MaxPool", [a], [b], name=name, kernel_shape=[1, 1], **attributes)
         for name, a, b in zip(names, tensors, tensors[1:])
     ]
+
+
+def test_a_row_speaks_of_the_place_that_is_met_and_not_of_where_the_cause_was_learned(lint):
+    either = [{"fact": "0.op", "in": ["AveragePool", "MaxPool"]}, POOL[1]]
+    learned = cause("pool_aaaaaaaa", *either)
+    made = dataclasses.replace(
+        learned, id="pool_bbbbbbbb", title="AveragePool dtype = float16: SIGSEGV when converting"
+    )
+    result = lint(pools("pool"), learned, made)
+    assert {(m["title"], m["when"]) for m in result["met"]} == {
+        ("title of pool_aaaaaaaa", "MaxPool without `strides`"),
+        ("MaxPool without `strides`: SIGSEGV when converting", "MaxPool without `strides`"),
+    }
 
 
 def test_a_node_that_meets_a_trigger_is_named_with_what_to_do_instead(lint):

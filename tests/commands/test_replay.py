@@ -47,6 +47,27 @@ def test_after_its_budget_a_replay_begins_no_other_case_and_says_how_many_are_le
     assert (len(result["cases"]), result["left"]) == (1, 1)
 
 
+def test_an_interrupted_replay_tells_what_it_has_come_to(tmp_path, monkeypatch):
+    for id in ("test_relu_aaaaaaaa", "test_relu_bbbbbbbb"):
+        corpus.save(saved_relu(id=id), tmp_path)
+    said, replay_one = [], saved_cases.replay_one
+
+    def interrupted(saved, *args, **given):
+        if saved.id.endswith("bbbbbbbb"):
+            raise KeyboardInterrupt
+        return replay_one(saved, *args, **given)
+
+    monkeypatch.setattr(saved_cases, "replay_one", interrupted)
+    with pytest.raises(KeyboardInterrupt):  # there is nothing to tell
+        api.replay([tmp_path / "mnn" / "test_relu_bbbbbbbb"], runs=1)
+    result = api.replay([tmp_path], runs=1, tell=said.append)
+    assert said == ["0 of 2 cases; test_relu_aaaaaaaa", "1 of 2 cases; test_relu_bbbbbbbb"]
+    assert (len(result["cases"]), result["left"], api.replay_status(result)) == (1, 1, 2)
+    console = Console(record=True, width=120, file=StringIO())
+    tables.replay(console, result)
+    assert "1 unexpected; 1 not run to the end, interrupted" in console.export_text()
+
+
 def test_of_several_releases_each_runs_every_case_and_has_a_column(tmp_path, monkeypatch):
     corpus.save(saved_relu(id="test_relu_aaaaaaaa"), tmp_path)
     ours = resolve("mnn")

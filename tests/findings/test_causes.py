@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 
 import pytest
 from driftnet import api
@@ -11,7 +12,7 @@ from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.causes.record import CauseRecord, Severity
 from driftnet.findings import corpus
 from driftnet.findings.issues import issues
-from driftnet.findings.names import located, located_case
+from driftnet.findings.names import called, located, located_case
 from driftnet.util.errors import UserError
 
 from tests.findings.test_corpus import saved_relu
@@ -113,6 +114,18 @@ def test_a_cause_or_case_is_named_by_its_id_or_the_digits_at_its_end(cause, monk
     monkeypatch.chdir(cause.parents[2])
     found = located(cause.relative_to(cause.parents[2]) / where)
     assert located(type(cause)(name)) == found, f"{name} names {located(type(cause)(name))}, should be {found}"
+
+
+@pytest.mark.parametrize("name", ["aaaaaaaa", "test_relu_01234567", "01234567"])
+def test_behind_the_folder_of_a_report_elsewhere_a_name_is_looked_for_in_that(cause, tmp_path, monkeypatch, name):
+    report = tmp_path / "elsewhere"
+    shutil.copytree(cause.parents[1], report / "cases")
+    monkeypatch.chdir(tmp_path)
+    found = located(report / name)
+    assert found.is_relative_to(report / "cases"), f"{report / name} names {found}"
+    assert found.name.endswith(name[-8:])
+    assert located(type(cause)(called(found))) == found, f"{called(found)} is what a run says of it"
+    assert located(report / "zzzzzzzz") == report / "zzzzzzzz"
 
 
 def test_of_a_cause_the_smallest_variant_is_taken_where_one_case_is_asked_for(cause):

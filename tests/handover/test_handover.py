@@ -227,6 +227,14 @@ def test_a_flaky_case_is_tried_as_often_as_its_rate_asks_for():
     assert "TRIES = 14  # 2 of 5 runs failed" in text
 
 
+def test_an_issue_of_a_flaky_case_says_how_often_it_fails_and_whether_this_run_did():
+    saved = saved_relu(status="flaky", runs=5, reproduced=2)
+    text = handover.issue(saved, resolve("mnn"), RAN, proof(saved))
+    assert "* fails, in 2 of 5 runs: this model" in text
+    assert "The run that is shown here did not fail." in text
+    assert "* fails: this model" in handover.issue(saved_relu(), resolve("mnn"), RAN, proof(saved))
+
+
 def test_a_damaged_heap_is_laid_out_anew_in_each_of_many_tries():
     saved = saved_relu()
     crash = dataclasses.replace(saved, verdict=Verdict(Word.CRASHES, stage="execute", kind="SIGABRT"))

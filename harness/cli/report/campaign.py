@@ -57,9 +57,7 @@ def ended(console: Console, result: Result, folder: Path, *, status: int, every:
         f"exit status {status}: {STATUS[status]}",
     )
     for best in (new or known)[:1]:
-        name = called(Path(best["path"]))
-        page = name if len(Path(name).parts) == 1 else str(folder)  # of a report elsewhere: its index, new ones first
-        shown = f"  its page: driftnet report {shlex.quote(page)} --open"
+        shown = f"  its page: driftnet report {shlex.quote(called(Path(best['path'])))} --open"
         _told(console, [_head(best) + ("" if new else ", known"), *_briefly(best, width), shown])
 
 
@@ -76,7 +74,7 @@ def _head(finding: Result) -> str:
 
 
 def _size(finding: Result) -> str:
-    common = f"; {finding['exposure']:.0%} of models may meet it" if finding.get("exposure") else ""
+    common = f"; at most {finding['exposure']:.0%} of models meet it" if finding.get("exposure") else ""
     met = f"  {counted(finding['nodes'], 'node')}, met {counted(finding.get('times', 0), 'time')}"
     return f"{met}{tables.comes(finding)}{common}"
 
@@ -105,7 +103,7 @@ def _by_target(known: Iterable[Result]) -> Iterator[str]:
         there = list(found)
         causes = len({finding.get("cause") or finding["id"] for finding in there})
         times = counted(sum(finding.get("times", 0) for finding in there), "time")
-        yield f"{target}: {causes} known, seen {times}; --all lists them, as the report does"
+        yield f"{target}: {counted(causes, 'known cause')}, seen {times}; --all lists them, as the report does"
 
 
 def _listed(known: Iterable[Result]) -> Iterator[str]:

@@ -147,7 +147,7 @@ def annotated(summary: Summary) -> Iterator[str]:
     for title, text in red[:MOST_ANNOTATIONS]:
         yield f"::error title={title.translate(_IN_PROPERTIES)}::{text.translate(_ESCAPES)}"
     more = f"{len(red) - MOST_ANNOTATIONS} more red, " if len(red) > MOST_ANNOTATIONS else ""
-    yield f"::notice title=driftnet::{more}{known} known, {fixed} fixed, {summary.cases} cases"
+    yield f"::notice title=driftnet::{more}{known} known causes, {fixed} fixed, {summary.cases} cases"
 
 
 def _titled(one: Told) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from driftnet.api import Answer
 from driftnet.causes.impact import HARM, WEIGHT, Severity
 from driftnet.causes.upstream import reported
+from driftnet.causes.words import in_a_line
 from driftnet.cli.report.comparison import compared
 from driftnet.cli.report.rendering import commands, rendered, shown
 from driftnet.cli.report.tables import impact
@@ -23,7 +24,6 @@ HANDED_OVER = ("model.onnx", "reproduce.py", "reproduce_onefile.py", "ISSUE.md")
 """Files of a case that its page leads to; copied beside it, so that a report can be moved."""
 FILTERS = ("target", "severity", "stage", "kind", "status")
 VERDICTS = [*Word]
-STAGE_WORDS = {"convert": "when converting", "quantize": "when quantizing", "execute": "when running"}
 MOST_NAMED = 4
 MANY = {
     Severity.WRONG: "silently wrong values",
@@ -80,8 +80,7 @@ def _cause(rows: Sequence[Row], out: Path, answers: Mapping[str, Answer]) -> dic
 
 def _heading(saved: SavedCase) -> str:
     """A cause in a few words: the operators of its simplest case, what is wrong, and when it shows."""
-    when = STAGE_WORDS.get(saved.stage, f"in {saved.stage}")
-    return f"{', '.join(_operators(saved)[:MOST_NAMED])}: {saved.kind.replace('-', ' ')} {when}"
+    return in_a_line(", ".join(_operators(saved)[:MOST_NAMED]), saved.kind, saved.stage)
 
 
 def _operators(saved: SavedCase) -> list[str]:

@@ -75,8 +75,9 @@ def line(summary: Summary, left: float) -> str:
     counts = tables.counts(commonest(summary.verdicts)) or "starting"
     errors = f", {len(summary.errors)} errors of driftnet" if summary.errors else ""
     until = f", {max(0.0, left):.0f} s left" if math.isfinite(left) else ""
-    new, known = len(summary.new), len(summary.findings) - len(summary.new)
-    return f"{summary.cases} cases, {rate:.1f}/s ({counts}); {new} new and {known} known findings{errors}{until}"
+    known = tables.counted(summary.known_causes, "known cause")
+    found = f"{tables.counted(len(summary.new), 'new finding')}, {known}"
+    return f"{summary.cases} cases, {rate:.1f}/s ({counts}); {found}{errors}{until}"
 
 
 def written(folder: Path) -> Listener:

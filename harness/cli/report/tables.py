@@ -22,9 +22,9 @@ MESSAGE = 160  # characters of a message in a table; the case has all of it
 
 
 def impact(finding: Result) -> str:
-    """What a finding does to a user, how many models may meet it, and how often it comes back."""
+    """What a finding does to a user, how many models may meet it at most, and how often it comes back."""
     exposure = finding.get("exposure", 0.0)
-    common = ", artificial" if finding.get("artificial") else f", {exposure:.1%} of models" if exposure else ""
+    common = ", artificial" if finding.get("artificial") else f", at most {exposure:.1%} of models" if exposure else ""
     return f"{finding['severity']}{common}{comes(finding)}"
 
 
@@ -47,7 +47,8 @@ def replay(console: Console, result: Result) -> None:
     number = len({c["id"] for c in result["cases"]})
     console.print(_by_case(result) if number == len(result["cases"]) else _by_release(result))
     on = ", ".join(dict.fromkeys(f"{c['target']}=={c['release']}" for c in result["cases"]))
-    left = f"; {result['left']} not begun, for want of time" if result["left"] else ""
+    why = "interrupted" if result["interrupted"] else "for want of time"
+    left = f"; {result['left']} not run to the end, {why}" if result["left"] else ""
     say(console, f"{counted(number, 'case')} on {on}, {len(wrong)} unexpected{left}")
     for name, count in result["absent"].items():
         say(console, f"{counted(count, 'case')} of {name} left out: it is not installed here; --target {name}==RELEASE")
@@ -161,7 +162,8 @@ def lint(console: Console, result: Result) -> None:
             there = list(places)
             first = there[0]
             upstream = f"\n  [dim]{escape(reported(first['upstream']))}[/]" if first["upstream"] else ""
-            said = f"{escape(shortened(first['title'], MESSAGE))}\n  [dim]{cause}[/]{upstream}"
+            when = "" if first["title"].startswith(first["when"]) else f"\n  [dim]{escape(first['when'])}[/]"
+            said = f"{escape(shortened(first['title'], MESSAGE))}{when}\n  [dim]{cause}[/]{upstream}"
             named = ", ".join(f"{m['op_type']} {m['node']}" for m in there[:PLACES])
             more = f" and {len(there) - PLACES} more" if len(there) > PLACES else ""
             why = f"{first['why']}; " if title != "met" else ""
