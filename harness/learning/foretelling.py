@@ -47,11 +47,12 @@ class Tried:
 
 
 def tried_of(learned: Learned, target: Target, reference: Reference) -> tuple[Tried, ...]:
-    """The case of a finding, first, and its minimal pairs, with all that they compute."""
+    """The case of a finding, first, and its minimal pairs, with all that they compute. One that fails in another way is
+    not cured: it tells nothing."""
     return tuple(
         Tried(host_of(s.case, computed(s.case, reference)), recipe_facts(target, s.recipe), s.fails, s.aspect)
         for s in sorted(learned.samples, key=lambda s: s.how != "case")
-        if s.how in ("case", "pair")
+        if s.how == "case" or (s.how == "pair" and (s.fails or s.agrees))
     )
 
 

@@ -135,6 +135,11 @@ def _surplus_activations(node: Node, tensors: Values, opset: int) -> bool:
     return node.op == "RNN" and len(node.attributes.get("activations", ())) > directions
 
 
+def _slope_beyond_operand(node: Node, tensors: Values, opset: int) -> bool:
+    x, y = tensors.get(node.input(0)), tensors.get(node.outputs[0])
+    return node.op == "PRelu" and x is not None and y is not None and x.shape != y.shape
+
+
 def _mask_outside_training(node: Node, tensors: Values, opset: int) -> bool:
     return node.op == "Dropout" and any(node.outputs[1:]) and opset < MASK_SETTLED
 
@@ -221,6 +226,11 @@ RULES = (
         "OneHot: cast to the one nearer to zero, says the standard; onnxruntime and onnx.reference find none there",
         _index_between,
         bounded=True,
+    ),
+    Contested(
+        "slope that is larger than what it is of",
+        "PRelu: broadcast to its operand, says the standard; onnxruntime and onnx.reference broadcast that, too",
+        _slope_beyond_operand,
     ),
     Contested(
         "mask outside of training, before opset 12",

@@ -60,6 +60,13 @@ def rnn(*activations):
     return models.case([node], feed, constants, outputs=[output], opset=14)
 
 
+def sloped(size):
+    """One PRelu with two slopes."""
+    node = helper.make_node("PRelu", ["x", "w"], ["y"])
+    constants = {"w": np.ones(2, np.float32)}
+    return models.case([node], {"x": models.grid((size,))}, constants, outputs=[("y", TensorProto.FLOAT, "n")])
+
+
 def one_hot(index):
     """One OneHot, which says of an index between two whole numbers what no other engine has to."""
     constants = {"d": np.float32(1), "v": np.float32([0, 1])}
@@ -91,8 +98,9 @@ def verdict_on_wrong_values(runner, case):
         (ranged(0, 0), ranged(0, 1)),
         (rnn("Tanh", "Tanh"), rnn("Tanh")),
         (one_hot(0.5), one_hot(1)),
+        (sloped(1), sloped(2)),
     ],
-    ids=["window", "window-auto_pad", "ceil_mode", "deformed", "scale", "range", "activations", "one_hot"],
+    ids=["window", "window-auto_pad", "ceil_mode", "deformed", "scale", "range", "activations", "one_hot", "slope"],
 )
 def test_a_failure_that_rests_on_what_the_standard_leaves_open_is_not_reported(runner, open_case, settled):
     verdict = verdict_on_wrong_values(runner, open_case)
