@@ -34,8 +34,8 @@ from driftnet.causes.place import Where
 from driftnet.causes.predicate import Trigger
 from driftnet.findings import arrange, corpus
 from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
-from driftnet.findings.pipeline import Care, Effort, Examination, Finding, examine, known_by, mended_since
-from driftnet.findings.trial import Trial
+from driftnet.findings.pipeline import Care, Effort, Examination, Finding, examine, known_by, mended_since, reproduces
+from driftnet.findings.trial import Trial, look
 from driftnet.generators import bulk
 from driftnet.generators.building.profile import EVERYTHING, Profile
 from driftnet.generators.focus import operators_of
@@ -43,6 +43,7 @@ from driftnet.handover import handover
 from driftnet.learning.experiment import Sample
 from driftnet.learning.study import proposal, sharing, study
 from driftnet.model.inspect import Case
+from driftnet.model.signature import other_name
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.on_grid.construct import construct
 from driftnet.run import health
@@ -169,6 +170,7 @@ class Shard:
     seeds: list[Case] = field(default_factory=list)
     known_issues: dict[str, KnownIssue] = field(default_factory=dict)
     of_target: dict[str, KnownIssues] = field(default_factory=dict)
+    fixed: dict[str, corpus.SavedCase] = field(default_factory=dict)
     steering: Steering = field(default_factory=lambda: Steering(()))
     doubts: Doubts = field(default_factory=Doubts)
     refusals: list[Refusals] = field(default_factory=list)
@@ -218,7 +220,9 @@ class Shard:
                         self.damaged[path] = LeftOut(e.message, e.hint)
                     continue
                 cause = saved.cause or arrange.loose(saved)
-                if saved.status != "fixed" and cause.id not in mended:
+                if saved.status == "fixed":
+                    self.fixed[saved.id] = saved
+                elif cause.id not in mended:
                     self._know(KnownIssue(saved))
 
     def _adopt(self) -> None:
@@ -367,7 +371,7 @@ class Shard:
             return self._kept(finding)
 
     def _kept(self, finding: Finding) -> New | KnownIssue:
-        before, saved = {*self.known_issues}, finding.to_save()
+        before, saved = {*self.known_issues}, self._named(finding)
         is_known = corpus.standing(saved, self.plan.found) is not None
         loose = corpus.save(saved, self.plan.found)
         self.learn(self.plan.found)
@@ -383,6 +387,17 @@ class Shard:
             return self._learned(saved, finding.installed, finding.where)
         self.waiting.append((loose, finding.installed, finding.where))
         return New(loose)
+
+    def _named(self, finding: Finding) -> corpus.SavedCase:
+        """A finding to save, by another name where its own is that of a fixed case: of the same signature, and of
+        another cause if that case is right here."""
+        saved = finding.to_save()
+        while fixed := self.fixed.get(saved.id):
+            trial = Trial(fixed.case, finding.installed, fixed.recipe, self.runner)
+            if reproduces(fixed, look(trial, fresh=True)):  # it has come back
+                break
+            saved = replace(saved, id=other_name(saved.id))
+        return saved
 
     @property
     def _may_learn(self) -> bool:

@@ -23,7 +23,7 @@ from driftnet.diagnosis.localize import Fault, Search, alike, locate
 from driftnet.diagnosis.result import Checked, Cost, Culprit, Diagnosis
 from driftnet.diagnosis.usability import nothing_quantized
 from driftnet.diagnosis.views import Distribution, Point, along_the_depth, around, distribution
-from driftnet.findings.issues import KnownIssue
+from driftnet.findings.issues import KnownIssue, KnownIssues
 from driftnet.findings.pipeline import Effort, Examination, examine
 from driftnet.findings.trial import TOO_MUCH, Trial, look, watch
 from driftnet.model.framed import framed
@@ -845,7 +845,7 @@ def _likened(inquiry: Inquiry, diagnosis: Diagnosis, whole: Trial) -> Diagnosis:
     if not examined.known or _rule_of(issues, examined) or examined.verdict.word is Word.HANGS:
         return diagnosis
     name = folder_name(examined.finding.signature) if examined.finding else ""
-    if very := next((issue for issue in issues if name in issue.names), None):  # whatever it was recognized as
+    if very := KnownIssues(issues).named(name):  # whatever it was recognized as
         return replace(diagnosis, examination=replace(examined, known=very.id))
     inquiry.tell(f"comparing with {examined.known}")
     try:

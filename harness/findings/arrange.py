@@ -25,7 +25,7 @@ from driftnet.causes.impact import Severity, severity_of
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
-from driftnet.model.signature import hash8
+from driftnet.model.signature import hash8, other_name
 from driftnet.targets.environments import numbers
 from driftnet.util.errors import UserError
 from driftnet.util.groups import groups
@@ -224,7 +224,7 @@ def found(saved: SavedCase, proposed: Proposal, root: Path) -> Path:
     cause is called after such a case, which it has no more, this one gets other digits."""
     cause = dataclasses.replace(loose(saved), **proposed.said)
     while (root / cause.target / cause.id).exists():
-        cause = dataclasses.replace(cause, id=f"{cause.id[:-8]}{hash8(cause.id)}")
+        cause = dataclasses.replace(cause, id=other_name(cause.id))
     write(root, [_Group((saved,), cause)])
     return root / cause.target / cause.id / saved.id
 

@@ -20,7 +20,7 @@ from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.pattern import Pattern, PatternNode, families, family, may_occur, nodes_of, sinks
 from driftnet.model.inspect import Case
-from driftnet.model.signature import DAMAGE
+from driftnet.model.signature import DAMAGE, other_name
 from driftnet.model.verdict import DEPENDS_ON_RUN, Kind
 
 K = TypeVar("K")
@@ -206,8 +206,8 @@ class KnownIssues(Sequence[KnownIssue]):
         return self._ordered(self._cured.get(failed.sort, ()))
 
     def named(self, name: str) -> KnownIssue | None:
-        """One that is called so, or has had a case merged into its cause that was."""
-        return self._named.get(name)
+        """One that is called so, or would be if no fixed case was, or has had a case merged into its cause that was."""
+        return self._named.get(name) or self._named.get(other_name(name))
 
     def _ordered(self, found: Iterable[KnownIssue]) -> list[KnownIssue]:
         return sorted({id(issue): issue for issue in found}.values(), key=lambda issue: self._order[id(issue)])

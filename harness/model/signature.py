@@ -88,6 +88,11 @@ def folder_name(signature: Signature) -> str:
     return f"test_{slug(signature)}_{hash8(signature.fine)}"
 
 
+def other_name(name: str) -> str:
+    """The name of what cannot be called `name`, which ends in digits: another is."""
+    return f"{name[:-8]}{hash8(name)}"
+
+
 def normalized(message: str) -> str:
     """The words of an error message that do not depend on the model: no numbers, names, addresses, paths, shapes, nor
     what implements an operator (QLinearMul), but for types of errors (ValueError)."""

@@ -27,7 +27,7 @@ from driftnet.campaign.summary import Summary, Tally, derived, described
 from driftnet.cli.report import progress
 from driftnet.findings import corpus, trial
 from driftnet.findings.corpus import COMMITTED
-from driftnet.findings.issues import KnownIssue
+from driftnet.findings.issues import KnownIssue, KnownIssues
 from driftnet.findings.pipeline import Examination
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.run import health
@@ -438,6 +438,21 @@ def test_what_shares_its_cause_is_no_new_finding_and_known_from_then_on(tmp_path
     known = of_run.known_issues[other.to_save().id]
     assert known.saved.path == new.path, "what it explains counts for the cause"
     assert known.saved.cause.trigger is not None
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_has_the_name_of_a_fixed_case_is_called_otherwise_unless_that_has_come_back(tmp_path, fails):
+    target = "tests.support.bugs:NEEDS_STRIDES"
+    plan = Plan(report=tmp_path, corpus=tmp_path / "corpus", targets=(target,), cases=1)
+    with Runner(small_models=True, hold_crashes=True) as runner:
+        finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
+        right = one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2], strides=[1, 1])
+        fixed = replace(finding.to_save(), status="fixed", **({} if fails else {"case": right}))
+        corpus.save(fixed, plan.corpus)
+        new = Shard(plan, runner, stopping=lambda: False).keep(finding)
+    assert (new.path.name == fixed.id) is fails
+    there = KnownIssues([KnownIssue(corpus.load(new.path))]).named(fixed.id)
+    assert there is not None, "who finds it again does not know it by its signature"
 
 
 def test_what_is_found_faster_than_it_can_be_learned_of_waits_and_is_learned_of_later(tmp_path, monkeypatch):
