@@ -175,8 +175,11 @@ def _checked(
 
 def check_status(result: Mapping[str, Any]) -> int:
     """The exit status of `check`: 1 for a failure, 3 when every failure is known, 2 when something was not judged; what
-    is accepted counts as agreement."""
+    is accepted counts as agreement, and what a target does not support under one recipe only, as in a sweep, is passed
+    over."""
+    right = {r["target"] for r in result["targets"] if r["verdict"] == Word.AGREES or r["accepted"]}
     rest = [r for r in result["targets"] if r["verdict"] != Word.AGREES and not r["accepted"]]
+    rest = [r for r in rest if r["verdict"] != Word.REJECTS or r["target"] not in right]
     failures = [r for r in rest if Word(r["verdict"]) in FAILURES]
     if failures:
         return 3 if all(r["known"] for r in failures) else 1
@@ -287,22 +290,25 @@ def audit(
 ) -> dict[str, Any]:
     """Whether the ONNX model in `quantized` is a right quantization of that in `model`, and executed as written.
 
-    inputs   feeds for both; without them some are made up, in the ranges that the artifact rounds its inputs to, whose
-             symbolic dims differ if the model takes them
+    inputs   feeds for both; without them the data sets beside an only model are taken, else some are made up, in the
+             ranges that the artifact rounds its inputs to, whose symbolic dims differ if the model takes them
 
     Raises UserError for files and feeds that cannot be used, for models whose inputs or outputs differ, and where
     nothing is quantized.
     """
-    proto, other = corpus.read_given(Path(model)), corpus.read_given(Path(quantized))
+    path, made = Path(model), Path(quantized)
+    proto, other = corpus.read_given(path), corpus.read_given(made)
     audits.check_pair(proto, other)
+    given = read_feeds(inputs, proto, "inputs") if inputs else feeds_beside(path, proto, "inputs", made)
     with Runner(timeout=timeout, memory_gib=memory_gib) as runner:
-        if inputs:
-            found = audits.audit(proto, other, read_feeds(inputs, proto, "inputs"), runner, alike=True)
+        if given:
+            found = audits.audit(proto, other, given, runner, alike=True)
         else:
             feeds = made_to_fit(_feeds_that_run(proto, runner), proto, other, runner)
             found = audits.audit(proto, other, feeds[:FEEDS], runner, more=feeds[FEEDS:])
         return {
             "verdict": str(found.verdict),
+            "made_up": [] if given else [value.name for value in graph_inputs(proto)],
             "problems": [
                 {name: getattr(problem, name) for name in ("question", "where", "error", "bound", "message")}
                 | {"culprit": dict(zip(("node", "op_type"), problem.culprit))}

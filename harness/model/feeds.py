@@ -44,10 +44,10 @@ def read_feeds(path: Path, model: onnx.ModelProto, what: str) -> tuple[Feed, ...
     return tuple(feeds)
 
 
-def feeds_beside(path: Path, model: onnx.ModelProto, what: str) -> tuple[Feed, ...]:
-    """The "inputs" or "calibration" feeds in the folders beside the only model at `path`, as ONNX's tests and saved
-    cases have them; none where there are none. Raises UserError as `read_feeds` does."""
-    if len([*path.parent.glob("*.onnx")]) > 1:
+def feeds_beside(path: Path, model: onnx.ModelProto, what: str, *made_of_it: Path) -> tuple[Feed, ...]:
+    """The "inputs" or "calibration" feeds in the folders beside the only model at `path`, but for `made_of_it`, as
+    ONNX's tests and saved cases have them; none where there are none. Raises UserError as `read_feeds` does."""
+    if {*path.parent.glob("*.onnx")} - {path, *made_of_it}:
         return ()  # nobody knows whose they are
     prefix = {"inputs": "test_data_set", "calibration": "calibration"}[what]
     folders = sorted(path.parent.glob(f"{prefix}_*"), key=lambda folder: (len(folder.name), folder.name))

@@ -515,8 +515,23 @@ def test_the_command_prints_its_contract_and_exits_with_0_or_1(tmp_path):
         said = json.loads(run.stdout)
         assert run.return_value == status, f"{name}: {said}"
         assert (said["verdict"] == "agrees") is (status == 0)
+        assert said["made_up"] == ["x"], "nobody gave any inputs"
         lacking = [{"question", "where", "error", "bound", "message"} - problem.keys() for problem in said["problems"]]
     assert not any(lacking), f"problems of the contract lack {lacking}"
+
+
+def test_an_audit_takes_the_data_sets_beside_the_pair_and_says_what_is_made_up(tmp_path):
+    float_model, quantized = tmp_path / "float.onnx", tmp_path / "quantized.onnx"
+    float_model.write_bytes(FLOAT.SerializeToString())
+    quantized.write_bytes(fake_quantized(WEIGHTS, STEPS).SerializeToString())
+    told = CliRunner().invoke(driftnet, ["audit", str(float_model), str(quantized)], standalone_mode=False).stdout
+    assert "made up, give --inputs for real ones: x" in told
+    folder = tmp_path / "test_data_set_0"
+    folder.mkdir()
+    fed = np.full((2, WEIGHTS.shape[0]), 0.75, np.float32)
+    (folder / "input_0.pb").write_bytes(numpy_helper.from_array(fed, "x").SerializeToString())
+    given = models.audit(float_model, quantized)
+    assert (given["verdict"], given["made_up"]) == ("agrees", [])
 
 
 @pytest.mark.parametrize("scale", [0.0, np.nan])

@@ -537,6 +537,19 @@ def test_what_a_team_accepts_is_no_failure_of_its_pipeline(tmp_path, atol, statu
     assert (one["verdict"], one["accepted"], api.check_status(result)) == ("diverges", said, status)
 
 
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [(("agrees", "rejects"), 0), (("rejects", "rejects"), 2), (("agrees", "rejects", "fails"), 1), (("abstains",), 2)],
+)
+def test_what_one_recipe_of_a_sweep_does_not_support_is_passed_over(words, status):
+    said = [{"target": "mnn", "verdict": word, "accepted": "", "known": ""} for word in words]
+    assert api.check_status({"targets": said}) == status
+    if "agrees" in words:
+        others = [{**one, "target": "another"} for one in said if one["verdict"] == "agrees"]
+        rest = [one for one in said if one["verdict"] != "agrees"]
+        assert api.check_status({"targets": [*others, *rest]}) == (status or 2), "another target supports it"
+
+
 @pytest.mark.parametrize("given", [{"atol": 1.0}, {"accept": "why"}])
 def test_what_is_accepted_needs_a_size_and_a_reason(tmp_path, given):
     model = tmp_path / "erf.onnx"

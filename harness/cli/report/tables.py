@@ -183,6 +183,7 @@ def audit(console: Console, result: Result) -> None:
     rest = f" and {more} more" if more > 0 else ""
     say(
         console,
+        made_up(result),
         result["preprocessed"]
         and "  compared with the float model as onnxruntime's pre-processing (quant_pre_process) makes it",
         unmatched and f"  not compared: {_nodes(unmatched, ', ')}{rest}",
@@ -218,7 +219,7 @@ def check(console: Console, result: Result) -> None:
         stages = ", ".join(f"{s['stage']} {s['outcome']}" for s in r["stages"])
         say(
             console,
-            r["made_up"] and f"  made up, give --inputs for real ones: {', '.join(r['made_up'])}",
+            made_up(r),
             *(f"  declared wrongly, and put right: {said}" for said in r["misdeclared"]),
             r["unquantized"] and f"  {r['unquantized']}",
             r["accepted"] and f"  accepted, for the outputs are near enough: {r['accepted']}",
@@ -236,6 +237,11 @@ def check(console: Console, result: Result) -> None:
             _fault(console, fault)
         if r["interrupted"]:
             console.print("  [yellow]interrupted[/]: there may be more faults, and cases may get smaller")
+
+
+def made_up(result: Mapping[str, Any]) -> str:
+    """Which inputs nobody gave."""
+    return result["made_up"] and f"  made up, give --inputs for real ones: {', '.join(result['made_up'])}"
 
 
 def about_notes(check: Mapping[str, Any]) -> str:
