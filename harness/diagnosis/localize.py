@@ -63,10 +63,13 @@ class Search:
 
 
 def alike(target: str, found: Verdict, wanted: Verdict) -> bool:
-    """Whether a part that fails as `found` may be why the whole fails as `wanted`."""
+    """Whether a part that fails as `found` may be why the whole fails as `wanted`. What ends a part in a stage that the
+    whole came through is there for being cut out only."""
     if not found.failed or (found.in_values and wanted.in_values):
         return found.failed
-    return wanted.surfaces_late or coarse(target, found) == coarse(target, wanted)
+    if wanted.surfaces_late:
+        return found.in_values or found.stage == wanted.stage
+    return coarse(target, found) == coarse(target, wanted)
 
 
 def locate(search: Search, failing: Sequence[Judged], whole: Verdict, suspects: Sequence[str] = ()) -> Iterator[Fault]:

@@ -211,7 +211,7 @@ def _refused(trial: Trial) -> Verdict | None:
             validate_feed(case.proto, feed, "a feed")
     except UserError as e:  # onnxruntime itself lets one symbolic dim have two sizes
         return Verdict(Word.INVALID, message=e.message)
-    reference = trial.runner.reference.run(case)
+    reference = trial.runner.reference.run(case, trial.patience)
     if reference.error:
         return Verdict(Word.INVALID, message=explained(reference.error))
     if reference.broken:

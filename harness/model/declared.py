@@ -1,11 +1,16 @@
-"""Shapes that a model declares of what its nodes make, where these contradict what onnx infers.
+"""What a model declares otherwise than onnx has it: shapes that contradict what it infers, nodes before those that make
+what they read, outputs that are no tensors.
 
-Exporters leave wrong ones behind (an output declared a scalar, a batch that was edited afterwards); onnxruntime warns
+Exporters leave wrong shapes behind (an output declared a scalar, a batch that was edited afterwards); onnxruntime warns
 and runs such a model, onnx's checker calls it invalid. They say nothing about what is computed.
 """
 
+import contextlib
+from graphlib import CycleError, TopologicalSorter
+
 import onnx
 from driftnet.model.inference import InferenceError, inferred, light
+from driftnet.model.submodel import reads
 from onnx import TensorShapeProto, ValueInfoProto
 
 
@@ -42,6 +47,59 @@ def settle_shapes(model: onnx.ModelProto) -> list[str]:
             said.append(f"{value.name} is declared {_text(shape)}, and is {_text(right)}")
             shape.CopyFrom(right)
     return said
+
+
+def settle_order(model: onnx.ModelProto) -> list[str]:
+    """Put the nodes in an order in which each comes after those that make what it reads, as the standard asks for and
+    onnxruntime does by itself, and say so where they are not."""
+    nodes = list(model.graph.node)
+    makers = {name: k for k, node in enumerate(nodes) for name in node.output if name}
+    needs = {k: {makers[name] for name in reads(node) if name in makers} for k, node in enumerate(nodes)}
+    if all(before < k for k, there in needs.items() for before in there):
+        return []
+    try:
+        order = [*TopologicalSorter(needs).static_order()]
+    except CycleError:
+        return []
+    del model.graph.node[:]
+    model.graph.node.extend(nodes[k] for k in order)
+    return ["nodes stand before those that make what they read, and are put in order"]
+
+
+def only_tensors(model: onnx.ModelProto) -> list[str]:
+    """Put the tensors of which an output that is a sequence or a map is made in its place, as scikit-learn's exporter
+    does if it is told to, and say where: nobody compares maps element by element."""
+    graph, said = model.graph, []
+    makers = {name: node for node in graph.node for name in node.output}
+    types = {t.name for t in graph.initializer} | {v.name for v in graph.input if v.type.HasField("tensor_type")}
+    tensors: dict[str, ValueInfoProto] = {}
+    for value in [v for v in graph.output if v.type.HasField("sequence_type") or v.type.HasField("map_type")]:
+        if not tensors:
+            with contextlib.suppress(InferenceError):
+                tensors = {v.name: v for v in inferred(light(model)).graph.value_info if _shape(v) is not None}
+        made_of, makes = [value.name], list[onnx.NodeProto]()
+        while others := [name for name in made_of if name not in tensors and name not in types]:
+            node = makers.get(others[0])
+            if node is None or any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute):
+                break
+            if node.op_type == "ZipMap":  # of which no schema infers anything
+                tensors.setdefault(node.input[0], _scores(node.input[0]))
+            makes.append(node)
+            made_of = list(dict.fromkeys([*node.input, *(name for name in made_of if name not in node.output)]))
+        there = {v.name for v in graph.output} | types
+        if others or not (new := [name for name in made_of if name and name not in there]):
+            continue
+        graph.output.remove(value)
+        graph.output.extend(tensors[name] for name in new)
+        for node in makes:
+            if not {*node.output} & {name for n in graph.node for name in n.input}.union(v.name for v in graph.output):
+                graph.node.remove(node)
+        said.append(f"{value.name} is no tensor, and {', '.join(new)} stands in its place, of which it is made")
+    return said
+
+
+def _scores(name: str) -> ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, None])
 
 
 def _shape(value: ValueInfoProto) -> TensorShapeProto | None:

@@ -119,7 +119,8 @@ def _read_npz(path: Path, model: onnx.ModelProto, what: str) -> Feed:
                 raise ValueError(f"its arrays have {total} elements, more than {MOST_ELEMENTS}")
             file.seek(0)
             archive = np.load(file, allow_pickle=False)
-            return {name: archive[name] for name in archive.files}
+            arrays = {name: archive[name] for name in archive.files}
+            return {name: x.astype(object) if x.dtype.kind == "U" else x for name, x in arrays.items()}
     except UserError:
         raise
     except Exception as e:  # zipfile, zlib and numpy raise a dozen types for bytes that are no archive of arrays
@@ -134,6 +135,8 @@ def _claimed(archive: zipfile.ZipFile, member: str) -> tuple[str, np.ndarray]:
         shape, _, dtype = read(file)
     if dtype.hasobject:
         raise ValueError("it holds pickled objects")
+    if dtype.kind == "U":  # of so many characters, which ONNX has no type for
+        dtype = np.dtype(object)
     return member.removesuffix(".npy"), np.broadcast_to(np.zeros((), dtype), shape)
 
 

@@ -1,5 +1,6 @@
 """Reference: what a case's model should give, asked of onnxruntime without optimizations in a worker process."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ REMEMBERED = 8
 """Cases whose answers are kept: a reducer comes back to the same few."""
 MOST_REMEMBERED = 2**29
 """Bytes of these answers, but for the last."""
+LONGER, LEAST_SECONDS = 10.0, 2.0
+"""A case that nobody waits long for may take so many times what the longest took that came back, and at least this."""
 MOST_TOLD = MOST_SAID - 2**20
 """Bytes of arrays in an answer that a fork is told."""
 
@@ -53,19 +56,24 @@ class Reference:
     """
 
     def __init__(self, worker: Worker, show: Callable[[Collection[Path]], None] = lambda files: None) -> None:
-        def call(key: Key, model: bytes, feeds: list[Feed]) -> Reply:
+        def call(key: Key, model: bytes, feeds: list[Feed], seconds: float | None) -> Reply:
             function, _, *args = key
             if args and isinstance(args[0], str) and args[0]:
                 show(external_data.beside(onnx.ModelProto.FromString(model), Path(args[0])))
             word = f"driftnet.run.reference_worker:{function}"
-            return worker.undisturbed(lambda: worker.call(word, model, feeds, *args))
+            return worker.undisturbed(lambda: worker.call(word, model, feeds, *args, timeout=seconds))
 
-        self._call: Callable[[Key, bytes, list[Feed]], Reply] = call
+        self._call: Callable[[Key, bytes, list[Feed], float | None], Reply] = call
         self._replies: OrderedDict[Key, Reply] = OrderedDict()
+        self._longest = 0.0
 
-    def run(self, case: Case) -> ReferenceRun:
-        """The outputs of `case`, when onnx's full check accepts its model and onnxruntime runs it."""
-        reply = self._ask("run", case, *_beside(case))
+    def run(self, case: Case, patience: float = math.inf) -> ReferenceRun:
+        """The outputs of `case`, when onnx's full check accepts its model and onnxruntime runs it.
+
+        patience   seconds after which nobody waits any more, where the reference did not take as long before
+        """
+        seconds = None if patience == math.inf else max(patience, LEAST_SECONDS, LONGER * self._longest)
+        reply = self._ask("run", case, *_beside(case), seconds=seconds)
         if reply.outcome is Outcome.OK:
             return ReferenceRun("", tuple(reply.value))
         if reply.outcome is Outcome.ERROR:
@@ -107,7 +115,7 @@ class Reference:
     def ask_by(self, ask: Callable[[bytes], bytes]) -> None:
         """In a fork: `ask` the process that has the worker, which says what `answer` gives."""
 
-        def call(key: Key, model: bytes, feeds: list[Feed]) -> Reply:
+        def call(key: Key, model: bytes, feeds: list[Feed], seconds: float | None) -> Reply:
             outcome, *said = interface.decode(ask(interface.encode([list(key), model, feeds])))
             return Reply(Outcome(outcome), *said)
 
@@ -128,16 +136,18 @@ class Reference:
             raise ReferenceError(_failure(reply))
         return reply.value
 
-    def _ask(self, function: str, case: Case, *args: int | str) -> Reply:
-        return self._reply((function, digest(case), *args), case.model, list(case.feeds))
+    def _ask(self, function: str, case: Case, *args: int | str, seconds: float | None = None) -> Reply:
+        return self._reply((function, digest(case), *args), case.model, list(case.feeds), seconds)
 
-    def _reply(self, key: Key, model: bytes, feeds: list[Feed]) -> Reply:
+    def _reply(self, key: Key, model: bytes, feeds: list[Feed], seconds: float | None = None) -> Reply:
         if key in self._replies:
             self._replies.move_to_end(key)
         else:
-            reply = self._call(key, model, feeds)
-            if reply.outcome is Outcome.CUT:  # another time it is asked again
-                return reply
+            reply = self._call(key, model, feeds, seconds)
+            if reply.outcome is Outcome.CUT or (seconds is not None and reply.outcome is Outcome.HANG):
+                return reply  # another time it is asked again
+            if reply.outcome is Outcome.OK:
+                self._longest = max(self._longest, reply.seconds)
             self._replies[key] = reply
             while len(self._replies) > REMEMBERED or (len(self._replies) > 1 and self._size > MOST_REMEMBERED):
                 self._replies.popitem(last=False)

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 from driftnet.diagnosis import attribution
 from driftnet.diagnosis.attribution import Remedy, stage_at_fault
-from driftnet.diagnosis.localize import Search, locate
+from driftnet.diagnosis.localize import Search, alike, locate
 from driftnet.findings.trial import Trial
 from driftnet.model.artifact import Artifact
 from driftnet.model.inspect import Case
@@ -110,6 +110,13 @@ def test_a_wrong_shape_of_one_node_that_is_wrong_values_of_the_next_is_named_by_
         return WRONG_SHAPE if last == "ConvTranspose" else WRONG
 
     assert found(look, WRONG)[0] == [["ConvTranspose"]]
+
+
+@pytest.mark.parametrize(("stage", "word", "expected"), [("quantize", Word.FAILS, False), ("execute", Word.CRASHES, True)])
+def test_what_ends_a_part_in_a_stage_that_the_whole_came_through_explains_nothing(stage, word, expected):
+    whole = Verdict(Word.FAILS, stage="execute", kind=Kind.ERROR, message="a scale is no scalar")
+    assert alike("mnn", Verdict(word, stage=stage, kind=Kind.ERROR, message="no data"), whole) is expected
+    assert alike("mnn", Verdict(Word.DIVERGES, stage="quantize", kind=Kind.WRONG_VALUES), whole), "it ran"
 
 
 def test_what_is_left_of_a_fault_is_asked_once_more():

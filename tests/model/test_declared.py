@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from driftnet.model.declared import settle_shapes, undeclare
+from driftnet.model.declared import only_tensors, settle_order, settle_shapes, undeclare
 from onnx import TensorProto, helper, numpy_helper
 
 
@@ -89,3 +89,55 @@ def test_what_a_constant_is_declared_to_be_stays_so_that_a_slice_is_right():
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     assert settle_shapes(model) == []
     onnx.checker.check_model(model, full_check=True)
+
+
+def test_scores_stand_in_the_place_of_a_map_of_them():
+    """As scikit-learn's exporter writes a classifier."""
+    nodes = [
+        helper.make_node("LinearClassifier", ["x"], ["label", "scores"], domain="ai.onnx.ml", coefficients=[1.0, -1.0],
+                         intercepts=[0.0, 0.0], classlabels_ints=[0, 1], post_transform="SOFTMAX"),
+        helper.make_node("ZipMap", ["scores"], ["probabilities"], domain="ai.onnx.ml", classlabels_int64s=[0, 1]),
+    ]  # fmt: skip
+    score = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    probabilities = helper.make_sequence_type_proto(helper.make_map_type_proto(TensorProto.INT64, score))
+    outputs = [
+        helper.make_tensor_value_info("label", TensorProto.INT64, [None]),
+        helper.make_value_info("probabilities", probabilities),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 1])
+    graph = helper.make_graph(nodes, "test", [x], outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("ai.onnx.ml", 1)], ir_version=8)
+    assert only_tensors(model) == ["probabilities is no tensor, and scores stands in its place, of which it is made"]
+    assert [value.name for value in model.graph.output] == ["label", "scores"]
+    assert [node.op_type for node in model.graph.node] == ["LinearClassifier"]
+    onnx.checker.check_model(model, full_check=True)
+    assert only_tensors(model) == [], "all are tensors now"
+
+
+def test_the_parts_of_a_sequence_stand_in_its_place_but_not_those_of_a_loop():
+    nodes = [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("SequenceConstruct", ["h", "x"], ["y"])]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    y = helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None)
+    model = helper.make_model(helper.make_graph(nodes, "test", [x], [y]))
+    assert only_tensors(model) == ["y is no tensor, and h stands in its place, of which it is made"]
+    onnx.checker.check_model(model, full_check=True)
+    branch = helper.make_graph([nodes[1]], "branch", [], [y])
+    nodes[1:] = [
+        helper.make_node("ReduceMax", ["h"], ["c"], keepdims=0),
+        helper.make_node("Cast", ["c"], ["b"], to=TensorProto.BOOL),
+        helper.make_node("If", ["b"], ["y"], then_branch=branch, else_branch=branch),
+    ]
+    model = helper.make_model(helper.make_graph(nodes, "test", [x], [y]))
+    assert only_tensors(model) == [], "nobody looks into a branch"
+
+
+def test_nodes_before_what_they_read_are_put_in_order_and_it_is_said():
+    model = matmul({"y": ["batch", 20000]})
+    assert settle_order(model) == [], "they are in order"
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    model.graph.node.extend(reversed(nodes))
+    assert settle_order(model) == ["nodes stand before those that make what they read, and are put in order"]
+    onnx.checker.check_model(model, full_check=True)
+    model.graph.node[0].input[0] = "y"
+    assert settle_order(model) == [], "there is no order of nodes that wait for each other"

@@ -104,6 +104,12 @@ def test_strings_can_be_fed():
     validate_feed(model(tensor(TensorProto.STRING, 1)), {"x": np.array(["a"], object)}, "inputs")
 
 
+def test_texts_are_read_from_npz_which_holds_them_by_their_length(tmp_path):
+    np.savez(tmp_path / "feed.npz", x=np.array(["a", "words"]))
+    (read,) = feeds.read_feeds(tmp_path / "feed.npz", model(tensor(TensorProto.STRING, 2)), "inputs")
+    assert (read["x"].dtype, read["x"].tolist()) == (object, ["a", "words"])
+
+
 def npz(save, **arrays):
     file = io.BytesIO()
     save(file, **arrays)

@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import pytest
 from driftnet.findings.trial import Trial, look
-from driftnet.model.verdict import Word
+from driftnet.model.verdict import Outcome, Word
 from driftnet.oracle.judge import judge
 from driftnet.run.reference import Reference, ReferenceError
 from driftnet.run.runner import Runner
-from driftnet.run.sandbox.zygote import Limits, Zygote
+from driftnet.run.sandbox.zygote import Limits, Reply, Zygote
 from driftnet.targets import interface
 from driftnet.targets.environments import resolve
 from driftnet.targets.onnxruntime_quant.target import ONNXRUNTIME_QUANT
@@ -55,6 +55,22 @@ def changed(case, **fields):
     for name, value in fields.items():
         setattr(model.graph.node[0], name, value)
     return dataclasses.replace(case, model=model.SerializeToString())
+
+
+def test_nobody_waits_long_for_a_case_that_is_one_of_many(reference, monkeypatch):
+    """A tree whose nodes were changed may go round for ever."""
+    said = []
+
+    def call(key, model, feeds, seconds):
+        said.append(seconds)
+        return Reply(Outcome.OK, [], seconds=3.0) if len(said) == 2 else Reply(Outcome.HANG, seconds=seconds or 0)
+
+    monkeypatch.setattr(reference, "_call", call)
+    assert reference.run(chain(), 0.1).broken
+    assert not reference.run(chain()).broken, "what came too late for one is not kept for others"
+    assert not reference.run(chain(), 0.1).broken, "what came is"
+    assert reference.run(changed(chain(), op_type="Abs"), 0.1).broken
+    assert said == [2.0, None, 30.0], "ten times what the longest took"
 
 
 def test_run_gives_the_outputs_of_every_feed(reference):
@@ -233,7 +249,7 @@ class Faulty:
     def __init__(self, worker, name, args):
         self.worker, self.name, self.args = worker, name, args
 
-    def call(self, function, *args):
+    def call(self, function, *args, timeout):
         return self.worker.call(f"tests.support.sandbox_faults:{self.name}", *self.args)
 
     def undisturbed(self, ask):

@@ -220,7 +220,7 @@ def check(console: Console, result: Result) -> None:
         say(
             console,
             made_up(r),
-            *(f"  declared wrongly, and put right: {said}" for said in r["misdeclared"]),
+            *(f"  taken otherwise than it is declared: {said}" for said in r["misdeclared"]),
             r["unquantized"] and f"  {r['unquantized']}",
             r["accepted"] and f"  accepted, for the outputs are near enough: {r['accepted']}",
             r["message"] and f"  {r['message']}",
