@@ -112,7 +112,9 @@ def test_a_wrong_shape_of_one_node_that_is_wrong_values_of_the_next_is_named_by_
     assert found(look, WRONG)[0] == [["ConvTranspose"]]
 
 
-@pytest.mark.parametrize(("stage", "word", "expected"), [("quantize", Word.FAILS, False), ("execute", Word.CRASHES, True)])
+@pytest.mark.parametrize(
+    ("stage", "word", "expected"), [("quantize", Word.FAILS, False), ("execute", Word.CRASHES, True)]
+)
 def test_what_ends_a_part_in_a_stage_that_the_whole_came_through_explains_nothing(stage, word, expected):
     whole = Verdict(Word.FAILS, stage="execute", kind=Kind.ERROR, message="a scale is no scalar")
     assert alike("mnn", Verdict(word, stage=stage, kind=Kind.ERROR, message="no data"), whole) is expected
