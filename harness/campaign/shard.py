@@ -40,6 +40,7 @@ from driftnet.generators import bulk
 from driftnet.generators.building.profile import EVERYTHING, Profile
 from driftnet.generators.focus import operators_of
 from driftnet.handover import handover
+from driftnet.handover.control import SECONDS
 from driftnet.learning.experiment import Sample
 from driftnet.learning.study import proposal, sharing, study
 from driftnet.model.inspect import Case
@@ -64,6 +65,9 @@ REDUCTION_CALLS = 45  # 40 were the mean (37 reductions); `driftnet reduce` goes
 LEARNING = 0.15
 """Of the CPU time of a run that has to end, what learning triggers may take while findings come faster than they can be
 learned of: an hour has time for all, a minute with no corpus for one in nine."""
+HANDING = 0.1
+"""The same of handing over: beyond it no control is searched for until a finding is learned of. Ten minutes on an old
+release with fifty bugs of its own spent a quarter on that."""
 MORE_EFFORT = 4
 """Times the effort of the first trial, for a failure that it did not explain."""
 VERIFIED, RUN_AGAIN = 5, 10
@@ -183,6 +187,7 @@ class Shard:
     examined: int = 0
     waiting: list[tuple[Path, Installed, Where]] = field(default_factory=list)
     learning_seconds: float = 0.0
+    handing_seconds: float = 0.0
 
     @cached_property
     def focused(self) -> Set[str]:
@@ -343,7 +348,7 @@ class Shard:
                 met.clear()
             unexplained = unexplained or result.unexplained
             if new:
-                handover.write(new.path, trial.installed, self.runner, samples=new.samples)
+                self._hand_over(new, trial.installed)
                 met[result.symptom] = self.known_issues[new.path.name]
                 yield Found(index, str(new.path), trial.installed.release, self.runner.all_cpu_seconds - examined)
         yield from self._catch_up()
@@ -402,8 +407,21 @@ class Shard:
     @property
     def _may_learn(self) -> bool:
         """Whether there is time now to learn of a finding; in a run that ends with its time only it may wait, loose."""
-        waits = self.plan.cases is None and not self.plan.cluster
-        return not waits or self.learning_seconds < LEARNING * self.runner.all_cpu_seconds
+        return not self._waits or self.learning_seconds < LEARNING * self.runner.all_cpu_seconds
+
+    @property
+    def _waits(self) -> bool:
+        """Whether what takes long may wait: the run ends with its time only."""
+        return self.plan.cases is None and not self.plan.cluster
+
+    def _hand_over(self, new: New, installed: Installed) -> None:
+        """Write what a maintainer needs beside a new finding; where that takes too much of a run, without a control as
+        long as nothing was learned of it."""
+        begun = self.runner.all_cpu_seconds
+        hurried = self._waits and not new.samples and self.handing_seconds >= HANDING * begun
+        seconds = 0.0 if hurried else SECONDS
+        handover.write(new.path, installed, self.runner, samples=new.samples, seconds=seconds)
+        self.handing_seconds += self.runner.all_cpu_seconds - begun
 
     def _learned(self, saved: corpus.SavedCase, installed: Installed, where: Where) -> New | KnownIssue:
         """What lies loose, with a cause of its own; the known issue instead with which it shares that."""
@@ -433,7 +451,7 @@ class Shard:
                     continue
                 new = self._learned(corpus.load(path), installed, where)
             if isinstance(new, New):
-                handover.write(new.path, installed, self.runner, samples=new.samples)
+                self._hand_over(new, installed)
             yield Learned(path.name, self.runner.all_cpu_seconds - begun)
 
     @property
@@ -495,7 +513,8 @@ class Shard:
         if not sought:
             return drawn(plan.seed, tuple(plan.focus), {})
         for attempt in range(DRAWS):
-            case = drawn(zlib.crc32(f"{plan.seed} {attempt}".encode()), (sought.operator,), sought.weights)
+            seed = zlib.crc32(f"{plan.seed} {attempt}".encode())
+            case = drawn(seed, (sought.operator,), {**self.gaps[favoured].rare, **sought.weights})
             if sought in forms_in(self._read(case).drawn):
                 break
         return case

@@ -466,6 +466,10 @@ def test_what_is_found_faster_than_it_can_be_learned_of_waits_and_is_learned_of_
         monkeypatch.setattr(shard, "LEARNING", 0.0)
         waiting = [of_run.keep(pool) for pool in pools]
         assert [corpus.load(new.path).cause for new in waiting] == [None, None], "there was no time for that"
+        monkeypatch.setattr(shard, "HANDING", 0.0)
+        of_run._hand_over(waiting[0], pools[0].installed)
+        assert (waiting[0].path / "ISSUE.md").exists()
+        assert not (waiting[0].path / "without_trigger").exists(), "a control was searched for though there was no time"
         met = Shard(plan, runner, stopping=lambda: False).keep(pools[0])
         assert isinstance(met, KnownIssue), "another process takes what waits for something of its own"
         monkeypatch.setattr(shard, "LEARNING", 1.0)
@@ -477,6 +481,7 @@ def test_what_is_found_faster_than_it_can_be_learned_of_waits_and_is_learned_of_
     (kept,) = corpus.load_all(plan.found)
     assert kept.cause.trigger is not None
     assert (kept.path / "ISSUE.md").exists(), "what is handed over does not tell the trigger"
+    assert (kept.path / "without_trigger").exists(), "what was learned gives no control"
     summary, _ = derived(tmp_path, plan.found)
     assert [finding.id for finding in summary.new] == [kept.id], "both are told as causes"
 

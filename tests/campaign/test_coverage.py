@@ -113,6 +113,17 @@ def test_what_does_not_come_though_it_is_sought_is_given_up():
     assert tried == (len(_all("Neg")) - 1) * TRIES - 1, f"{tried} more tries"
 
 
+def test_around_what_is_sought_come_operators_that_were_asked_less_often_than_others():
+    gaps = Gaps("mnn", Counter())
+    assert gaps.rare == {}, "nothing was asked yet"
+    for _ in range(3):
+        gaps.learn({"Add": {}, "Neg": {}})
+    gaps.learn({"Abs": {}})
+    rare = gaps.rare
+    assert {"Add", "Neg", "Abs"}.isdisjoint(rare), "these were asked more often than most"
+    assert "Einsum" in rare, "it was never asked"
+
+
 def test_what_was_sought_in_vain_in_earlier_nights_is_not_sought_again(tmp_path):
     case, others = Examined(4, "mnn", "1", {}, EXACT), {operator.name for operator in OPERATORS} - {"Neg"}
     nights = Counter()

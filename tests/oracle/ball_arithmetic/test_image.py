@@ -171,3 +171,15 @@ def test_boxes_that_overlap_by_just_the_threshold_have_no_answer():
         apply("NonMaxSuppression", boxes, scores, np.array(2), np.array(0.5, np.float32))
     (left,) = apply("NonMaxSuppression", boxes, scores, np.array(2), np.array(0.4, np.float32))
     assert left.midpoint.tolist() == [[0, 0, 0]]
+
+
+def test_what_stands_beyond_an_image_may_be_interpolated_along_another_axis():
+    """tract does by a cubic, and roundings take 8e-7 of 1."""
+    crop = {"mode": "cubic", "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 1.0}
+    image, roi = np.float32([[[[-2, -0.5], [-4, -3]]]]), np.float32([0, 0, 0.25, 0, 1, 1, 1.25, 1.25])
+    (ball,) = apply("Resize", image, roi, None, np.int64([1, 1, 4, 4]), **crop)
+    seen = ball.midpoint.astype(np.float32)
+    assert seen[0, 0, 3].tolist() == [1, 1, 1, 1]
+    for lost, is_right in ((8.34e-7, True), (1e-4, False)):
+        seen[0, 0, 3, 2] = 1 - lost
+        assert holds(ball, seen) == is_right, f"an element that is off by {lost} beyond the image"
