@@ -483,13 +483,14 @@ class Shard:
             for choice in choices(one, plan.seed, index)
             for under in runs_under(one.target, choice.recipe)
         ]
+        lookout = steering.under(recipes)
         free, tried = self._chance(index, "free", KEPT), self._tries(index)
         refused = self._refused(index, favoured)
 
         def unwanted(case: Case) -> Set[str]:
             known = frozenset[str]()
             if not free:
-                known = steering.unwanted(self._read(case).host, recipes, lambda: self.runner.reference.computed(case))
+                known = lookout.unwanted(self._read(case).host, lambda: self.runner.reference.computed(case))
             if refusals and not tried:
                 known |= refusals.unwanted(self._read(case).forms)
             return known - self.focused
@@ -555,7 +556,7 @@ class Shard:
         if not self.steers:
             return frozenset()
         facts = recipe_facts(trial.target, trial.recipe)
-        return self.steering.met(self._read(trial.case).host, trial.target.name, facts)
+        return self.steering.under([(trial.target.name, facts)]).met(self._read(trial.case).host)
 
     def _telling(self, trial: Trial) -> tuple[Trial, bool]:
         """A case that is to be quantized, with other numbers where no damage could show; and whether that remains."""

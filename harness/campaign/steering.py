@@ -1,13 +1,16 @@
 """Steering: where drawing goes by what is known. Away from places that meet a known trigger, and, where no trigger is
 known, from the operators of saved cases."""
 
+from __future__ import annotations
+
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from driftnet.causes.facts import Facts, Host, Place, PlaceFacts, Tensors, around, cost_of, facts_of
-from driftnet.causes.predicate import ONE_NODE, Region, Trigger, any_of
+from driftnet.causes.predicate import ONE_NODE, Region, Trigger
 from driftnet.findings.issues import KnownIssue
 from driftnet.findings.recognition import is_trusted
 
@@ -43,19 +46,52 @@ class Doubts:
         return ran >= TIMES and failed < AVOIDED * (ran + failed)
 
 
-@dataclass(frozen=True)
-class _Known:
-    """A trigger, the operators of its roles, and its regions: what they ask of model and recipe, and of a place."""
+class _Part(NamedTuple):
+    """A region of a trigger: what it asks of model and recipe, and of a place."""
 
     trigger: Trigger
-    operators: Sequence[Set[str]]
-    regions: Sequence[tuple[Region, Region]]
+    around: Region
+    place: Region
 
-    def places(self, host: Host, there: Mapping[str, Sequence[Place]]) -> Iterable[Place]:
-        """Where it may be met. there: operator -> its nodes."""
-        if self.trigger.shape == ONE_NODE and self.operators:
-            return (place for op in there.keys() & self.operators[0] for place in there[op])
-        return self.trigger.shape.places(host, self.trigger.operators)
+
+class _Known:
+    """What a target is known to fail by, as graphs are asked for it.
+
+    of_one        regions that speak of one node: operator -> those that name it, "" -> those that name none
+    of_several    triggers that speak of several, and their regions: operator -> those that need it, "" -> those that
+        may do with any
+    """
+
+    def __init__(self, triggers: Iterable[Trigger]) -> None:
+        self.of_one: dict[str, list[_Part]] = defaultdict(list)
+        self.of_several: dict[str, list[tuple[Trigger, list[_Part]]]] = defaultdict(list)
+        arounds: dict[Region, Region] = {}  # many ask the same: each is asked once
+        for trigger in triggers:
+            parts = [_part(trigger, region, arounds) for region in trigger.regions]
+            if trigger.shape == ONE_NODE:
+                for part, region in zip(parts, trigger.regions):
+                    for name in region.operators(0) or ("",):
+                        self.of_one[name].append(part)
+            else:
+                for name in min(trigger.operators.values(), key=len, default=("",)):
+                    self.of_several[name].append((trigger, parts))
+
+    def places(self, host: Host, applies: Callable[[_Part], bool]) -> Iterator[tuple[Place, Iterable[_Part]]]:
+        """The places of a graph where something may be met, and the regions that it may meet, of those that apply."""
+        for i, node in enumerate(host.graph.nodes):
+            yield (i,), filter(applies, (*self.of_one.get(node.op, ()), *self.of_one.get("", ())))
+        there = ("", *dict.fromkeys(node.op for node in host.graph.nodes))
+        for trigger, parts in {trigger: parts for op in there for trigger, parts in self.of_several.get(op, ())}.items():
+            if asked := list(filter(applies, parts)):
+                yield from ((place, asked) for place in trigger.shape.places(host, trigger.operators))
+
+
+def _part(trigger: Trigger, region: Region, arounds: dict[Region, Region]) -> _Part:
+    """A region taken apart. arounds: what others ask of model and recipe; of equal ones one is taken."""
+    around, named = Region(region.of_role(-1)), trigger.shape == ONE_NODE and region.operators(0)
+    of_place = (atom for atom in region.atoms if atom not in around.atoms and not (named and atom.fact == "0.op"))
+    place = Region(tuple(sorted(of_place, key=lambda atom: cost_of(atom.fact))))
+    return _Part(trigger, arounds.setdefault(around, around), place)
 
 
 @dataclass(frozen=True)
@@ -69,59 +105,12 @@ class Steering:
         """Operator -> factor on how often it is drawn: those of issues of `target` that no trigger tells."""
         return self._weights[target]
 
-    def unwanted(
-        self, host: Host, options: Iterable[tuple[str, Facts]], computed: Callable[[], Tensors] = dict
-    ) -> frozenset[str]:
-        """The operators of the places in a model that meet a trigger under some of the options.
-
-        options   (target, those of a recipe)
-        computed  the tensors that the model makes: asked for once, where no trigger is met by what is known without
-            running anything, and some hang on that. Half of the known failures of MNN that a run drew were of these.
-        """
+    def under(self, options: Iterable[tuple[str, Facts]]) -> Lookout:
+        """What to look out for in graphs that are run under these recipes. options: (target, those of a recipe)"""
         recipes = defaultdict[str, list[Facts]](list)
         for target, chosen in options:
-            recipes[target].append(around(host, chosen))
-        found, unsure = self._unwanted(host, recipes)
-        if not found and unsure and (tensors := computed()):
-            found, _ = self._unwanted(replace(host, tensors={**host.tensors, **tensors}), recipes)
-        return found
-
-    def met(self, host: Host, target: str, options: Facts) -> frozenset[Trigger]:
-        """The triggers that some place in a model meets under these options."""
-        found = self._met(host, {target: [around(host, options)]})
-        return frozenset(trigger for trigger, _, holds in found if holds)
-
-    def _unwanted(self, host: Host, recipes: Mapping[str, Sequence[Facts]]) -> tuple[frozenset[str], bool]:
-        """The operators of the places that meet a trigger, and whether others may."""
-        found, unsure = set[str](), False
-        for _, place, holds in self._met(host, recipes, found):
-            unsure = unsure or holds is None
-            if holds:
-                found.update(host.graph.nodes[i].op for i in place)
-        return frozenset(found), unsure
-
-    def _met(
-        self, host: Host, recipes: Mapping[str, Sequence[Facts]], without: Set[str] = frozenset()
-    ) -> Iterator[tuple[Trigger, Place, bool | None]]:
-        """The triggers that places meet, or may meet (None); not those of places of which all operators are in
-        `without`, which may grow meanwhile."""
-        facts = dict[Place, PlaceFacts]()
-        there = defaultdict[str, list[Place]](list)
-        for i, node in enumerate(host.graph.nodes):
-            there[node.op].append((i,))
-        for target, under in recipes.items():
-            for known in self._triggers[target]:
-                if any(map(there.keys().isdisjoint, known.operators)):
-                    continue
-                regions = [of_place for around, of_place in known.regions if any(map(around.holds, under))]
-                for place in known.places(host, there) if regions else ():
-                    if without and all(host.graph.nodes[i].op in without for i in place):
-                        continue
-                    if place not in facts:  # many triggers ask of one node
-                        facts[place] = facts_of(host, place, {})
-                    holds = any_of(region.holds(facts[place]) for region in regions)
-                    if holds is not False and known.trigger not in self.doubts:
-                        yield known.trigger, place, holds
+            recipes[target].append(chosen)
+        return Lookout(self.doubts, [(self._known[target], under) for target, under in recipes.items()])
 
     @cached_property
     def _weights(self) -> Mapping[str, Mapping[str, float]]:
@@ -132,20 +121,69 @@ class Steering:
         return found
 
     @cached_property
-    def _triggers(self) -> Mapping[str, Iterable[_Known]]:
-        """Target -> what it is known to fail by, each once, whoever has it."""
-        found = defaultdict[str, dict[Trigger, _Known]](dict)
+    def _known(self) -> Mapping[str, _Known]:
+        """Target -> what it is known to fail by, whoever has it."""
+        found = defaultdict[str, dict[Trigger, None]](dict)
         for issue in self.issues:
             for cause in issue.causes:
                 if cause.trigger and is_trusted(cause, AVOIDED):
-                    found[issue.saved.target].setdefault(cause.trigger, _known(cause.trigger))
-        return defaultdict(list, {target: list(known.values()) for target, known in found.items()})
+                    found[issue.saved.target].setdefault(cause.trigger)
+        return defaultdict(lambda: _Known(()), {target: _Known(triggers) for target, triggers in found.items()})
 
 
-def _known(trigger: Trigger) -> _Known:
-    def divided(region: Region) -> tuple[Region, Region]:
-        around = region.of_role(-1)
-        place = (atom for atom in region.atoms if atom not in around)
-        return Region(around), Region(tuple(sorted(place, key=lambda atom: cost_of(atom.fact))))
+@dataclass(frozen=True)
+class Lookout:
+    """What to look out for in graphs that are run under some recipes: those of each target, and what is known of it."""
 
-    return _Known(trigger, list(trigger.operators.values()), [divided(region) for region in trigger.regions])
+    doubts: Doubts
+    known: Sequence[tuple[_Known, Sequence[Facts]]]
+    _told: dict[tuple[int, bool], dict[int, bool]] = field(default_factory=lambda: defaultdict(dict))
+    """Opset of a model and whether its names differ -> id of what a region asks of model and recipe -> whether that
+    holds by any of the recipes: of the graphs that are drawn for one index nearly all have the same."""
+
+    def unwanted(self, host: Host, computed: Callable[[], Tensors] = dict) -> frozenset[str]:
+        """The operators of the places in a model that meet a trigger under some recipe.
+
+        computed  the tensors that the model makes: asked for once, where no trigger is met by what is known without
+            running anything, and some hang on that. Half of the known failures of MNN that a run drew were of these.
+        """
+        found, unsure = self._unwanted(host)
+        if not found and unsure and (tensors := computed()):
+            found, _ = self._unwanted(replace(host, tensors={**host.tensors, **tensors}))
+        return found
+
+    def met(self, host: Host) -> frozenset[Trigger]:
+        """The triggers that some place in a model meets under some recipe."""
+        return frozenset(trigger for trigger, _, holds in self._met(host) if holds)
+
+    def _unwanted(self, host: Host) -> tuple[frozenset[str], bool]:
+        """The operators of the places that meet a trigger, and whether others may."""
+        found, unsure = set[str](), False
+        for _, place, holds in self._met(host, found):
+            unsure = unsure or holds is None
+            if holds:
+                found.update(host.graph.nodes[i].op for i in place)
+        return frozenset(found), unsure
+
+    def _met(self, host: Host, without: Set[str] = frozenset()) -> Iterator[tuple[Trigger, Place, bool | None]]:
+        """The triggers that places meet, or may meet (None); not those of places of which all operators are in
+        `without`, which may grow meanwhile."""
+        told = self._told[host.graph.opset, host.named]
+        facts = dict[Place, PlaceFacts]()
+        for known, recipes in self.known:
+            under = [around(host, options) for options in recipes]
+
+            def applies(part: _Part, under: Sequence[Facts] = under) -> bool:
+                if (found := told.get(id(part.around))) is None:
+                    found = told[id(part.around)] = any(map(part.around.holds, under))
+                return found
+
+            for place, parts in known.places(host, applies):
+                for trigger, _, of_place in parts:
+                    if without and all(host.graph.nodes[i].op in without for i in place):
+                        break
+                    if place not in facts:  # many triggers ask of one node
+                        facts[place] = facts_of(host, place, {})
+                    holds = of_place.holds(facts[place])
+                    if holds is not False and trigger not in self.doubts:
+                        yield trigger, place, holds

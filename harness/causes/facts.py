@@ -20,6 +20,7 @@ place, such as the strides of an Add, has no fact.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
@@ -440,7 +441,7 @@ ANY: Mapping[str, frozenset[str]] = {
 
 def _of_any(host: Host, node: Node) -> Iterable[tuple[str, Value]]:
     names = [name for name in (*node.inputs, *node.outputs) if name and name not in host.folded]
-    return of_dtypes({dict(_of_type(host, "", name)).get(".dtype") for name in names})
+    return of_dtypes({_dtype_of(host, name) for name in names})
 
 
 def of_dtypes(found: Set[Value]) -> Iterable[tuple[str, Value]]:
@@ -475,7 +476,7 @@ def _passes(host: Host, node: Node) -> bool | None:
         case "Split":
             return len(node.outputs) == 1
         case "Cast":
-            before, after = (dict(_of_type(host, "", name)).get(".dtype") for name in (given, made))
+            before, after = (_dtype_of(host, name) for name in (given, made))
             return None if before is None or after is None else before == after
         case op if op in NEUTRAL:
             number, slots = NEUTRAL[op]
@@ -615,8 +616,10 @@ def _of_operand(host: Host, node: Node, k: int, part: str = "") -> Iterable[tupl
         return
     if part == "numbers":
         yield from _of_values(host, key, name)
-    elif part == "type":
-        yield from _of_type(host, key, name)
+    elif part == "dtype":
+        yield f"{key}.dtype", _dtype_of(host, name)
+    elif part == "shape":
+        yield from _of_shape(host, key, name)
     elif part == "likeness":
         if k == 0:
             yield f"{key}.tied", _tied(host.array(name), node.attributes.get("axis", -1))
@@ -644,8 +647,10 @@ def _of_result(host: Host, node: Node, k: int, part: str = "") -> Iterable[tuple
         return
     if part == "numbers":
         yield from _of_values(host, key, name, _OF_RESULTS)
-    elif part == "type":
-        yield from _of_type(host, key, name)
+    elif part == "dtype":
+        yield f"{key}.dtype", _dtype_of(host, name)
+    elif part == "shape":
+        yield from _of_shape(host, key, name)
     elif part == "likeness":
         if node.inputs and node.inputs[0]:
             shape, image = _shape(host, name), _shape(host, node.inputs[0])
@@ -663,16 +668,17 @@ def _of_result(host: Host, node: Node, k: int, part: str = "") -> Iterable[tuple
         yield f"{key}.reader", host.graph.nodes[readers[0]].op if readers else ""
 
 
-def _of_type(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:
+def _dtype_of(host: Host, name: str) -> Value:
+    """The dtype of a tensor, or of what a sequence or an optional holds; None where it is unknown."""
+    x, declared = host.array(name), host.declared.get(name)
+    return _dtype(x) if x is not None else _dtype_inside(declared) if declared else None
+
+
+def _of_shape(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:
     x, declared = host.array(name), host.declared.get(name)
     tensor = declared.tensor_type if declared and declared.HasField("tensor_type") else None
-    if x is not None:
-        yield f"{key}.dtype", _dtype(x)
-    elif declared is not None and tensor is None:
-        yield f"{key}.dtype", _dtype_inside(declared)
+    if x is None and declared is not None and tensor is None:
         return
-    else:
-        yield f"{key}.dtype", TensorProto.DataType.Name(tensor.elem_type).lower() if tensor else None
     shape = _shape(host, name)
     if shape is None:
         yield from ((f"{key}.{what}", None) for what in ("rank", "elements"))
@@ -681,14 +687,13 @@ def _of_type(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:
         yield f"{key}.symbolic", any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in tensor.shape.dim)
     yield f"{key}.rank", len(shape)
     sizes = [n for n in shape if n is not None]
-    yield f"{key}.elements", int(np.prod(sizes)) if len(sizes) == len(shape) else 0 if 0 in sizes else None
+    yield f"{key}.elements", math.prod(sizes) if len(sizes) == len(shape) else 0 if 0 in sizes else None
     for k in DIMS:
         if -len(shape) <= k < len(shape):
             yield f"{key}.dim.{k}", shape[k]
 
 
 def _dtype_inside(declared: onnx.TypeProto) -> Value:
-    """The dtype of what a sequence or an optional holds."""
     match declared.WhichOneof("value"):
         case "sequence_type":
             return _dtype_inside(declared.sequence_type.elem_type)
@@ -714,9 +719,10 @@ def _shape(host: Host, name: str) -> tuple[int | None, ...] | None:
 
 _OF_RESULTS = ("negative", "positive", "finite", "nan", "zeros", "magnitude")
 _NUMBERS = (*_OF_RESULTS, "zero", "minus", "whole", "halves", "raised", "same", "distinct", "smallest")
-_PARTS = ("", ".type", ".likeness", ".numbers")
+_PARTS = ("", ".dtype", ".shape", ".likeness", ".numbers")
 _PART_OF = {
-    **dict.fromkeys(("dtype", "rank", "elements", "dim", "symbolic"), ".type"),
+    "dtype": ".dtype",
+    **dict.fromkeys(("rank", "elements", "dim", "symbolic"), ".shape"),
     **dict.fromkeys(("tied", "like", "repeated", "lost", "ratio"), ".likeness"),
     **dict.fromkeys(_NUMBERS, ".numbers"),
 }

@@ -79,6 +79,13 @@ class Region:
         """The atoms that speak of one role."""
         return tuple(atom for atom in self.atoms if atom.role == role)
 
+    def operators(self, role: int) -> frozenset[str] | None:
+        """The operators that it names for one role, None where it names none."""
+        for atom in self.atoms:
+            if atom.fact == f"{role}.op" and atom.test in ("is", "in"):
+                return frozenset({atom.value} if atom.test == "is" else atom.value)  # type: ignore[arg-type]
+        return None
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -161,7 +168,7 @@ class Trigger:
         """Role -> the operators that it may have, where every region says so."""
         found: dict[int, frozenset[str]] = {}
         for role in range(self.shape.roles):
-            named = [_named(region, role) for region in self.regions]
+            named = [region.operators(role) for region in self.regions]
             if named and all(named):
                 found[role] = frozenset().union(*[operators for operators in named if operators])
         return found
@@ -216,13 +223,6 @@ def tuples(value: Any) -> Any:
 
 def _listed(value: Any) -> Any:
     return [_listed(v) for v in value] if isinstance(value, tuple) else value
-
-
-def _named(region: Region, role: int) -> frozenset[str] | None:
-    for atom in region.atoms:
-        if atom.fact == f"{role}.op" and atom.test in ("is", "in"):
-            return frozenset({atom.value} if atom.test == "is" else atom.value)  # type: ignore[arg-type]
-    return None
 
 
 def _reads(host: Host, reader: int, maker: int) -> bool:

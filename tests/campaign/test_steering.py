@@ -30,16 +30,16 @@ def test_operators_of_places_that_meet_a_trigger_under_some_recipe_are_not_wante
     threads = Atom("recipe.threads", "is", 2)
     steering = Steering([of_mnn(triggered(RELU, threads))])
     one, two = ({"recipe.threads": n} for n in (1, 2))
-    assert steering.unwanted(HOST, [("mnn", one), ("mnn", two)]) == {"Relu"}
-    assert steering.unwanted(HOST, [("mnn", one)]) == set(), "no recipe meets it"
-    assert steering.unwanted(HOST, [("other", two)]) == set(), "another target is asked"
+    assert steering.under([("mnn", one), ("mnn", two)]).unwanted(HOST) == {"Relu"}
+    assert steering.under([("mnn", one)]).unwanted(HOST) == set(), "no recipe meets it"
+    assert steering.under([("other", two)]).unwanted(HOST) == set(), "another target is asked"
     neg = small(helper.make_node("Neg", ["x"], ["y"]))
-    assert steering.unwanted(host_of(neg), [("mnn", two)]) == set(), "there is no such place"
+    assert steering.under([("mnn", two)]).unwanted(host_of(neg)) == set(), "there is no such place"
 
 
 def test_a_trigger_that_errs_is_not_avoided_but_its_operators_are_rarer():
     good, bad = (of_mnn(triggered(RELU, score=RELIABLE | {"accuracy": share})) for share in (1.0, 0.6))
-    assert Steering([bad]).unwanted(HOST, [("mnn", {})]) == set()
+    assert Steering([bad]).under([("mnn", {})]).unwanted(HOST) == set()
     assert Steering([bad]).weights("mnn") == {"Relu": STEERED_WEIGHT}
     assert Steering([good]).weights("mnn") == {}
     assert Steering([bad]).weights("other") == {}
@@ -63,7 +63,7 @@ def test_what_hangs_on_numbers_is_computed_once_where_nothing_else_is_unwanted()
 
     def unwanted(op, negative):
         steering = Steering([of_mnn(triggered(Atom("0.op", "is", op), Atom("0.in.0.negative", "is", negative)))])
-        return steering.unwanted(HOST, [("mnn", {})], lambda: asked.append(op) or tools.record(CASE)[0])
+        return steering.under([("mnn", {})]).unwanted(HOST, lambda: asked.append(op) or tools.record(CASE)[0])
 
     assert (unwanted("Relu", True), asked) == ({"Relu"}, []), "what is fed is known already"
     assert (unwanted("Neg", True), asked) == (set(), ["Neg"]), "what a Relu makes is not negative"
@@ -74,8 +74,8 @@ def test_a_trigger_that_graphs_meet_without_failing_is_doubted_and_avoided_no_mo
     known = of_mnn(triggered(Atom("0.out.0.given", "is", True)))
     (trigger,) = (cause.trigger for cause in known.causes)
     steering = Steering([known], doubts := Doubts())
-    assert steering.met(HOST, "mnn", {}) == {trigger}
-    assert steering.unwanted(HOST, [("mnn", {})]) == {"Relu", "Neg"}, "every node meets it"
+    assert steering.under([("mnn", {})]).met(HOST) == {trigger}
+    assert steering.under([("mnn", {})]).unwanted(HOST) == {"Relu", "Neg"}, "every node meets it"
     for _ in range(TIMES - 1):
         doubts.learn([({trigger}, False)] * 4)
     assert trigger not in doubts, "one graph counts once, however many cases it had"
@@ -83,10 +83,10 @@ def test_a_trigger_that_graphs_meet_without_failing_is_doubted_and_avoided_no_mo
     assert trigger not in doubts, "under one recipe the graph failed"
     doubts.learn([({trigger}, False), (set(), True)])
     assert trigger in doubts, f"it was met {doubts.ran[trigger]} times without a failure, {doubts.failed[trigger]} with"
-    assert steering.unwanted(HOST, [("mnn", {})]) == set()
+    assert steering.under([("mnn", {})]).unwanted(HOST) == set()
     for _ in range(4 * TIMES):
         doubts.learn([({trigger}, True)])
-    assert steering.unwanted(HOST, [("mnn", {})]) == {"Relu", "Neg"}, "after all it tells of failures"
+    assert steering.under([("mnn", {})]).unwanted(HOST) == {"Relu", "Neg"}, "after all it tells of failures"
 
 
 def test_a_shard_doubts_triggers_that_its_cases_meet_and_agree(tmp_path):
