@@ -81,7 +81,8 @@ class _Known:
         for i, node in enumerate(host.graph.nodes):
             yield (i,), filter(applies, (*self.of_one.get(node.op, ()), *self.of_one.get("", ())))
         there = ("", *dict.fromkeys(node.op for node in host.graph.nodes))
-        for trigger, parts in {trigger: parts for op in there for trigger, parts in self.of_several.get(op, ())}.items():
+        several = dict(known for op in there for known in self.of_several.get(op, ()))
+        for trigger, parts in several.items():
             if asked := list(filter(applies, parts)):
                 yield from ((place, asked) for place in trigger.shape.places(host, trigger.operators))
 

@@ -240,16 +240,11 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
     if found is None:
         return Examination(verdict, unconfirmed=verdict, again=2 * CONFIRMING_RUNS)
     # Reduced, it may turn out to be one that the known issues did not recognize in the whole model.
-    if same := inquiry.issues.named(folder_name(found.signature)):
-        if not mended_since(replace(trial, case=found.case, recipe=found.recipe))(same):
-            return Examination(verdict, found, known=same.id)
-        sign = found.signature
+    same = inquiry.issues.named(folder_name(found.signature))
+    if same and mended_since(replace(trial, case=found.case, recipe=found.recipe))(same):
+        sign, same = found.signature, None
         found = replace(found, signature=replace(sign, fine=f"{sign.fine} | mended since {trial.installed.release}"))
-    try:
-        issue = _known(replace(trial, case=found.case, recipe=found.recipe), inquiry)
-    except ExhaustedError:
-        return Examination(verdict, found, unexplained=True)
-    return Examination(verdict, found, known=issue.id if issue else "", unexplained=known.cut and not issue)
+    return Examination(verdict, found, known=same.id if same else "", unexplained=known.cut and not same)
 
 
 def known_by(finding: Finding, issues: Sequence[KnownIssue], runner: Runner, effort: Effort) -> KnownIssue | None:
@@ -381,8 +376,9 @@ def is_gone(before: str, after: str) -> bool:
 def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
     """Trace a failure back to where it starts, reduce it, confirm what is left, and sign it; None when it is gone.
 
-    Of the first tensor that is wrong by itself, and once the fewest nodes are left that fail, the known issues are
-    asked again: what they explain then is not reduced any further. Raises KnownError for it.
+    Of the first tensor that is wrong by itself, once the fewest nodes are left that fail, and of what is left in the
+    end, the known issues are asked again: what they explain then is not reduced any further, nor confirmed. Raises
+    KnownError for it.
     """
     first, name, record = trial, trial.target.name, trial.runner.reference.record
     verdict, symptom, ended, calls = look(trial), "", MINIMAL, inquiry.effort.calls
@@ -428,6 +424,8 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
         symptom = f"not reduced: {e}"
     except ExhaustedError:
         ended = BUDGET
+    if issue := _known(trial, inquiry):  # a run in fresh processes costs more than asking
+        raise KnownError(issue, trial)
     confirmed = confirm(trial)
     if not confirmed.failed:  # its failure needed what a worker had done before
         trial, named = first, None
