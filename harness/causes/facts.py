@@ -428,6 +428,7 @@ def _of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
             yield "inputs", sum(bool(name) for name in node.inputs)
         case ["outputs"]:
             yield "outputs", sum(bool(name) for name in node.outputs)
+            yield "outputs.listed", len(node.outputs)  # with what has no name: an importer may ask for its place
 
 
 ANY: Mapping[str, frozenset[str]] = {

@@ -222,6 +222,7 @@ _OTHER: Sequence[tuple[str, str]] = (
     (r"say\.(\w+)\.(least|most)", "{1} of {0}"),
     (r"out\.(\d+)\.lost", "axes lost"),
     (r"(inputs|outputs)", "number of {0}"),
+    (r"(outputs)\.listed", "number of {0} listed"),
     (r"trait\.(\w+)", "trait {0}"),
 )
 

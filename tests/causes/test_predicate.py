@@ -55,6 +55,14 @@ def test_an_operand_is_told_by_where_it_comes_from_and_what_it_holds() -> None:
     assert found["0.out.0.negative"] is None, "what is computed is unknown without a run"
 
 
+def test_a_result_that_is_listed_without_a_name_is_told() -> None:
+    weights = {name: np.zeros((1, 4, 1), np.float32) for name in "wr"}
+    for listed in (["y"], ["y", "", ""]):
+        node = helper.make_node("LSTM", ["x", "w", "r"], listed, hidden_size=1)
+        found = facts(some([node], {"x": grid((1, 1, 1))}, weights, outputs=["y"]))
+        assert (found["0.outputs"], found["0.outputs.listed"]) == (1, len(listed))
+
+
 def test_operands_are_held_against_each_other_and_against_the_result() -> None:
     shapes = [np.zeros(shape, np.float32) for shape in ((1, 3), (3,))]
     found = facts(one("Max", grid((1, 3)), constants=shapes))

@@ -604,3 +604,23 @@ def test_of_models_with_few_grids_too_what_mnn_executes_is_right(runner, name):
     seen, options = observed(runner, case, method="EMA")
     found = judge(case, seen, target=MNN, options=options, reference=runner.reference)
     assert found.word is Word.AGREES, found.message
+
+
+def test_what_stands_beside_a_result_that_is_open_may_have_any_scale(runner):
+    """A Concat gives its operands one scale: of RoiAlign's largest samples the standard says too little to know it."""
+    region = {"r": np.array([[0, 0, 1, 1]], np.float32), "i": np.array([0])}
+
+    def said_of(mode):
+        nodes = [
+            helper.make_node("RoiAlign", ["x", "r", "i"], ["t"], mode=mode, output_height=3, output_width=8),
+            helper.make_node("Concat", ["t", "z"], ["y"], axis=0),
+        ]
+        feed = {"x": X.reshape(1, 1, 3, 8), "z": X.reshape(1, 1, 3, 8) / 8}
+        case = models.case(nodes, feed, region, outputs=[("y", FLOAT, (2, 1, 3, 8))])
+        given = {"z": 0.3, "x": float(np.abs(X).max()) / 127 * 2047.5 / 2048}
+        operations = [operation("y", ["x", "z"], ["y"], "somehow"), operation("z", (), ("z",), "somehow")]
+        said = artifact(operations, given) | {"histogram": {"bins": 2048, "least": 128}}
+        return ask(runner, case, said, np.zeros((2, 1, 3, 8)))
+
+    assert said_of("max").word is Word.ABSTAINS
+    assert said_of("avg").stage == "quantize", "where it is known no other scale is right"

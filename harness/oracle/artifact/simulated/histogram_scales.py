@@ -7,7 +7,9 @@ number of bins, and the highest code h,
 
 m is known to the radius of a ball: the float model is evaluated on the calibration data. A tensor whose scale is that
 of another tensor of the model is let pass: converters move names, and an operation may keep the scale of its operand.
-So is one whose scale a piece has that the artifact cuts from something: what calibration saw there is not known.
+So is one whose scale a piece has that the artifact cuts from something: what calibration saw there is not known. Nor is
+it of a result of which the standard says too little: what is read or made beside that may have its scale, as the
+operands of a Concat.
 """
 
 from collections.abc import Mapping
@@ -26,12 +28,15 @@ from driftnet.oracle.tolerances.table import LARGEST_VANISHED, SCALE_ERROR
 
 def problem(question: Question, trace: Trace, regions: Mapping[str, Region], histogram: Histogram) -> Verdict | None:
     """The verdict on the first tensor with a scale that no calibration chooses, if there is one."""
-    seen = largest(question)
+    seen, unknown = largest(question)
+    beside = {
+        x for node in question.graph.nodes for x in node.inputs if not unknown.isdisjoint((*node.inputs, *node.outputs))
+    }
     names = {name: name for name in question.graph.inputs} | {name: region.start for name, region in regions.items()}
     pieces = {trace.grids[x].scale for x, op in trace.makers.items() if len(op.outputs) > 1 and x in trace.grids}
     for name, interval in seen.items():
         grid = trace.grids.get(names.get(name, ""))
-        if grid is None or grid.scale <= 0 or grid.scale in pieces or interval[0] < LARGEST_VANISHED:
+        if grid is None or grid.scale <= 0 or grid.scale in pieces or interval[0] < LARGEST_VANISHED or name in beside:
             continue
         if not any(_may_be(grid, other, histogram) for other in (interval, *seen.values())):
             right = (histogram.bins - 0.5) / histogram.bins * interval[1] / grid.high
@@ -44,12 +49,16 @@ def problem(question: Question, trace: Trace, regions: Mapping[str, Region], his
     return None
 
 
-def largest(question: Question) -> dict[str, tuple[float, float]]:
-    """Float32 tensor -> the interval that its largest magnitude over the calibration lies in, where one is known."""
+def largest(question: Question) -> tuple[dict[str, tuple[float, float]], set[str]]:
+    """Float32 tensor -> the interval that its largest magnitude over the calibration lies in; the tensors of which
+    nothing is known."""
     seen: dict[str, tuple[float, float]] = {}
     unknown: set[str] = set()
     for feed in question.case.calibration or question.case.feeds:
-        for name, ball in evaluate(question.graph, feed).balls.items():
+        balls = evaluate(question.graph, feed).balls
+        made = (name for node in question.graph.nodes for name in node.outputs if name)
+        unknown.update(name for name in made if not isinstance(balls.get(name), Ball))
+        for name, ball in balls.items():
             if not isinstance(ball, Ball) or ball.dtype != np.float32:
                 continue
             if not ball.midpoint.size or not np.isfinite(ball.midpoint).all() or ball.undecided.any():
@@ -59,7 +68,7 @@ def largest(question: Question) -> dict[str, tuple[float, float]]:
             low, high = float((magnitude - ball.error).max()), float((magnitude + ball.error).max())
             before = seen.get(name, (0.0, 0.0))
             seen[name] = (max(low, before[0]), max(high, before[1]))
-    return {name: interval for name, interval in seen.items() if name not in unknown}
+    return {name: interval for name, interval in seen.items() if name not in unknown}, unknown
 
 
 def _may_be(grid: Grid, interval: tuple[float, float], histogram: Histogram) -> bool:
