@@ -52,13 +52,18 @@ class Symptom:
         """The stage that failed."""
         return (*self.coarse.split("/"), "")[1]
 
+    @property
+    def anywhere(self) -> bool:
+        """Whether it may happen in any stage: an error, a crash or a division by zero."""
+        return (*self.coarse.split("/", 2), "", "")[2].startswith(ANYWHERE)
+
     @cached_property
     def sort(self) -> str:
         """The coarse signature, in which how far a wrong value is off does not count, nor how often, nor in which stage
         there was an error, a crash or a division by zero: a converter that fixes shapes computes them as the runtime
         does, and calibration runs the model. Other signals, as that of who runs out of memory, are not joined."""
         target, stage, kind = (*self.coarse.split("/", 2), "", "")[:3]
-        if kind.startswith(ANYWHERE):
+        if self.anywhere:
             return f"{target}/{'crash' if kind in DAMAGE else kind}"
         return f"{target}/{stage}/{Kind.WRONG_VALUES}" if kind in VALUES else self.coarse
 

@@ -132,10 +132,12 @@ def explain(
 
     def asked() -> Iterator[Recognized]:
         """The issues of which some place fails alone, with all places that do; those that fail in this way first. A bug
-        of one stage is not why another fails; when it is neutralized, what is left may fail in a later one."""
+        of one stage is not why another fails; when it is neutralized, what is left may fail in a later one. But what
+        fixes shapes, folds constants or calibrates runs the model, and a tensor of a wrong shape may crash that."""
         here = near(case, failed)
         out = {*map(id, found), *map(id, other.doubted(failed))}
-        left = [issue for issue in possible(failed.stage) if id(issue) not in out]
+        stages = dict.fromkeys((failed.stage, "execute") if failed.anywhere else (failed.stage,))
+        left = [issue for stage in stages for issue in possible(stage) if id(issue) not in out]
         for issue in sorted(left, key=lambda issue: issue.symptom.sort != failed.sort):
             yield from there(issue, _places(issue, case, recorded()), here)
         if (last := known_issues.told(failed)) and last not in told:

@@ -66,14 +66,15 @@ class Recognizer:
         return list(dict.fromkeys(found))
 
     def doubted(self, issues: KnownIssues, failed: Symptom, release: str) -> list[KnownIssue]:
-        """The issues that show alike, but have triggers that are trusted and not met, where a pattern says little: of
-        what comes and goes no run asks whether it is that, and on an older release than showed it last, what was mended
-        since may look like it."""
+        """The issues that show alike, but fail at another place, or have triggers that are trusted and not met, where a
+        pattern says little: of what comes and goes no run asks whether it is that, and on an older release than showed
+        it last, what was mended since may look like it."""
         alike = dict.fromkeys(issue for issue, _ in _alike(issues, failed))
+        elsewhere = [i for i in issues.like(failed) if i.saved.status == Status.FLAKY and i.causes and i not in alike]
         weak = [issue for issue in alike if issue.saved.status == Status.FLAKY or _is_older(release, issue.causes)]
         trusted = [issue for issue in weak if all(map(is_trusted, issue.causes))]
         met = self.matching(issues, failed) if trusted else ()  # most failures have none of these
-        return [issue for issue in trusted if issue not in met]
+        return [*elsewhere, *(issue for issue in trusted if issue not in met)]
 
     def _matching(
         self, issues: Sequence[tuple[KnownIssue, CauseRecord]], failed: Symptom, gone: Set[int] = frozenset()

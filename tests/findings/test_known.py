@@ -330,15 +330,31 @@ def test_siblings_match_and_other_operators_do_not():
     assert found(known, reduction("Relu")) == []
 
 
-def test_a_bug_of_another_stage_is_not_asked():
+@pytest.mark.parametrize("kind", ["wrong-values", "memory"])
+def test_a_bug_of_another_stage_is_not_asked(kind):
     case, asked = neg(3), []
 
     def failure(part: Case) -> Symptom:
         asked.append(part)
-        return Symptom("planted/convert/crash")
+        return Symptom(f"planted/quantize/{kind}")
 
     assert explain(KnownIssues([issue(neg(3))]), case, failure, tools.record).rest is case
     assert asked == [case]
+
+
+def test_a_wrong_shape_explains_a_crash_of_what_runs_the_model_before():
+    case = small(node("Neg", ["x"], ["t"]), node("Gather", ["t", "i"], ["y"]), i=np.array([0]))
+    known = issue(neg(3), "planted/execute/wrong-shape", kind="wrong-shape")
+
+    def failure(part: Case) -> Symptom:
+        there = {n.op_type for n in part.proto.graph.node}
+        shown = "convert/SIGFPE" if {"Neg", "Gather"} <= there else "execute/wrong-shape" if "Neg" in there else ""
+        return Symptom(f"planted/{shown}" if shown else "")
+
+    assert explain(KnownIssues([known]), case, failure, tools.record).rest is None
+    assert explain(
+        KnownIssues([issue(neg(3), "planted/quantize/error/x", stage="quantize")]), case, failure, tools.record
+    ).rest
 
 
 def test_an_error_told_at_length_is_known_at_any_operator():

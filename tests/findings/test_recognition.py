@@ -74,6 +74,17 @@ def test_a_pattern_is_doubted_where_it_says_little_and_the_trigger_is_not_met(tr
     assert [one.id for one in found] == [known.id] * doubted
 
 
+@pytest.mark.parametrize("status", ["flaky", "open"])
+def test_what_comes_and_goes_at_another_place_is_another(status):
+    known = triggered(where=CRASH, kind="crash", coarse="planted/execute/crash")
+    known = KnownIssue(replace(known.saved, status=status))
+    recognizer = Recognizer(CASE, {"recipe.threads": 1}, lambda: tools.record(CASE)[0])
+    for where in (CRASH, Where("crash", ("_tools MNN::another",))):
+        found = recognizer.doubted(KnownIssues([known]), Symptom("planted/execute/crash", where=where), "1.0")
+        doubted = status == "flaky" and where != CRASH
+        assert [one.id for one in found] == [known.id] * doubted, "what fails always is run to see whether it is that"
+
+
 def test_a_place_that_meets_the_trigger_is_known_when_the_failure_shows_alike():
     known = triggered(is_op("Relu"))
     assert recognized([known], CASE, Symptom(COARSE, output="y")) == ("test_x", [0])
