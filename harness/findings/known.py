@@ -80,11 +80,11 @@ class Other(NamedTuple):
     """What is another bug than a known issue, though it looks like that.
 
     doubted   those of the issues that a failure is not
-    mended    whether a later release, which has the bug of an issue, is right about a part
+    differs   whether a part fails by another bug than an issue (`pipeline.difference`)
     """
 
     doubted: Callable[[Symptom], Collection[KnownIssue]] = lambda failed: ()
-    mended: Callable[[KnownIssue, Case], bool] = lambda issue, part: False
+    differs: Callable[[KnownIssue, Case], bool] = lambda issue, part: False
 
 
 NO_OTHER = Other()
@@ -125,10 +125,10 @@ def explain(
         if (
             issue.saved.status == Status.FLAKY
             and issue.symptom.coarse == failed.coarse
-            and not other.mended(issue, case)
+            and not other.differs(issue, case)
         ):
             return True
-        return any(_shows(issue, ask()) and not other.mended(issue, part) for part, ask in parts(tuple(sorted(place))))
+        return any(_shows(issue, ask()) and not other.differs(issue, part) for part, ask in parts(tuple(sorted(place))))
 
     def asked() -> Iterator[Recognized]:
         """The issues of which some place fails alone, with all places that do; those that fail in this way first. A bug
@@ -166,7 +166,7 @@ def explain(
             return Explanation(tuple(found), None)
         rest = without
     for issue in known_issues.cured(failed):
-        if cured(rest, issue.saved.remedy) and not other.mended(issue, rest):
+        if cured(rest, issue.saved.remedy) and not other.differs(issue, rest):
             return Explanation((*found, issue), None)
     return Explanation(tuple(found), rest)
 

@@ -18,7 +18,7 @@ from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.issues import NOWHERE, KnownIssue, KnownIssues, Symptom, symptom_of
 from driftnet.findings.known import Explanation, Other, explain
-from driftnet.findings.recognition import Recognizer
+from driftnet.findings.recognition import TRUSTED_OF_OLD, Recognizer
 from driftnet.findings.trial import CONFIRMING_RUNS, Confirmed, Trial, blamed, confirm, is_stale_state, look, watch
 from driftnet.model.inspect import Case, Feed, nodes
 from driftnet.model.signature import DAMAGE, Signature, coarse, fine, folder_name
@@ -240,11 +240,12 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
     if found is None:
         return Examination(verdict, unconfirmed=verdict, again=2 * CONFIRMING_RUNS)
     # Reduced, it may turn out to be one that the known issues did not recognize in the whole model.
-    same = inquiry.issues.named(folder_name(found.signature))
-    if same and mended_since(replace(trial, case=found.case, recipe=found.recipe))(same):
-        sign, same = found.signature, None
-        found = replace(found, signature=replace(sign, fine=f"{sign.fine} | mended since {trial.installed.release}"))
-    return Examination(verdict, found, known=same.id if same else "", unexplained=known.cut and not same)
+    differs = difference(replace(trial, case=found.case, recipe=found.recipe))
+    while same := inquiry.issues.named(folder_name(sign := found.signature)):
+        if not (why := differs(same)):
+            return Examination(verdict, found, known=same.id)
+        found = replace(found, signature=replace(sign, fine=f"{sign.fine} | {why}"))
+    return Examination(verdict, found, unexplained=known.cut)
 
 
 def known_by(finding: Finding, issues: Sequence[KnownIssue], runner: Runner, effort: Effort) -> KnownIssue | None:
@@ -278,7 +279,8 @@ def _recognizer(trial: Trial, verdict: Verdict) -> Recognizer:
     """Of a failure with `verdict`. What is wrong before it is quantized is so whatever quantizes it."""
     tensors = partial(trial.runner.reference.computed, trial.case)
     recipe = unquantized(trial.target, trial.recipe) if verdict.message.startswith(BEFORE) else trial.recipe
-    return Recognizer(trial.case, recipe_facts(trial.target, recipe), tensors)
+    trusted = TRUSTED_OF_OLD if present(trial.installed) else None
+    return Recognizer(trial.case, recipe_facts(trial.target, recipe), tensors, trusted)
 
 
 def _simpler(trial: Trial, verdict: Verdict, seen: Observation) -> tuple[Trial, Verdict, Observation]:
@@ -327,44 +329,51 @@ def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry
         return is_gone(coarse(name, verdict), coarse(name, found) if found.failed else "")
 
     @cache
-    def of_part(part: Case) -> Callable[[KnownIssue], bool]:
-        return mended_since(replace(trial, case=part))
+    def of_part(part: Case) -> Callable[[KnownIssue], str]:
+        return difference(replace(trial, case=part))
 
-    def mended(issue: KnownIssue, part: Case) -> bool:
+    def differs(issue: KnownIssue, part: Case) -> bool:
         if inquiry.spent:
             raise ExhaustedError
-        return of_part(part)(issue)
+        return bool(of_part(part)(issue))
 
     issues = issues.first(recognizer.matching(issues, failed))
     try:
         record, recognize = trial.runner.reference.record, partial(recognizer.recognized, issues)
         doubted = partial(recognizer.doubted, issues, release=trial.installed.release)
-        return explain(issues, trial.case, failure, record, cured, recognize, inquiry.trusting, Other(doubted, mended))
+        return explain(issues, trial.case, failure, record, cured, recognize, inquiry.trusting, Other(doubted, differs))
     except ReferenceError:
         return Explanation((), trial.case)
     except ExhaustedError:
         return Explanation((), trial.case, cut=True)
 
 
-def mended_since(trial: Trial) -> Callable[[KnownIssue], bool]:
-    """Whether a failure of an older release is another one than a known issue: the release that is installed here has
-    that, too, and is right about the case. It is run when the first of these is asked for."""
+def difference(trial: Trial) -> Callable[[KnownIssue], str]:
+    """Why a failure of an older release is another one than a known issue, in words; "" where nothing says so.
+
+    The release that is installed here has that issue, too, and is right about the case; or nothing is quantized, and
+    the saved case is right then: an older release may have a bug that shows wherever it quantizes.
+    """
     now = present(trial.installed)
     if now is None:
-        return lambda issue: False
+        return lambda issue: ""
     later, release = replace(trial, installed=now), now.release
 
     @cache
     def is_right(often: bool) -> bool:
         return not confirm(later).failed if often else look(later).word is Word.AGREES
 
-    def asked(issue: KnownIssue) -> bool:
-        if not any(release in seen for seen in (issue.saved.seen, *(cause.seen for cause in issue.causes))):
-            return False
+    def told(issue: KnownIssue) -> str:
         may_hide = issue.saved.status == Status.FLAKY or issue.saved.kind in (*DEPENDS_ON_RUN, *DAMAGE)
-        return is_right(False) and (not may_hide or is_right(True))
+        needs_more = not (may_hide or trial.quantizes) and replace(trial, recipe=issue.saved.recipe).quantizes
+        if needs_more and look(replace(trial, case=issue.saved.case)).word is Word.AGREES:
+            return "without quantizing"
+        has_it = any(release in seen for seen in (issue.saved.seen, *(cause.seen for cause in issue.causes)))
+        if has_it and is_right(False) and (not may_hide or is_right(True)):
+            return f"mended since {trial.installed.release}"
+        return ""
 
-    return asked
+    return told
 
 
 def is_gone(before: str, after: str) -> bool:

@@ -31,6 +31,9 @@ from driftnet.targets.environments import numbers
 TRUSTED, TRUSTED_WITH_WORDS = 0.8, 0.7
 """The share of instances about which a trigger has to be right; less where words or a function say the same too. Most
 that a trigger errs about does not fail at all: of 279 failures of MNN as many were mistaken at 0.95 and 0.8."""
+TRUSTED_OF_OLD = 0.9
+"""The same on an older release than the one installed: it has bugs of its own at the same operators. A trigger of MNN
+3.0.0 that was right about 82 % took the defaults of Selu for a Softmax that is off by 1e-5."""
 INSTANCES = 10
 """Instances of which such a share says anything."""
 
@@ -40,17 +43,19 @@ class Recognizer:
     """Recognizes failures of one case under the options of one recipe.
 
     tensors   everything that the first feed of the case makes, asked for once and only where a trigger hangs on that
+    trusted   the share of instances about which a trigger has to be right to be taken at its word, if not the usual one
     """
 
     case: Case
     options: Facts
     tensors: Callable[[], Tensors]
+    trusted: float | None = None
     _hosts: list[Host] = field(default_factory=list)
 
     def recognized(self, issues: KnownIssues, failed: Symptom, gone: Set[int] = frozenset()) -> Recognized | None:
         """The issue that `failed` is known by. gone: indices of nodes that are not there any more."""
         alike = _alike(issues, failed)
-        trusted = [(issue, cause) for issue, cause in alike if is_trusted(cause) or _comes_and_goes(cause)]
+        trusted = [both for both in alike if is_trusted(both[1], self.trusted) or _comes_and_goes(both[1])]
         named = near(self.case, failed) if failed.node else frozenset()
         there = (Recognized(issue, named) for issue, cause in alike if is_same_place(cause, failed))
         unsure = None

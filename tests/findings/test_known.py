@@ -27,7 +27,7 @@ from onnx import helper
 
 from tests.support import models
 from tests.support import reduction as tools
-from tests.support.toy_target import MENDED, TOY
+from tests.support.toy_target import FLAWED, MENDED, TOY
 
 RNG = np.random.default_rng(3)
 COARSE = "planted/execute/wrong-values"
@@ -541,3 +541,25 @@ def test_what_a_later_release_that_has_the_bug_is_right_about_is_another_bug(mon
     assert (other.known, other.finding is not None) == ("", True), "it is taken for the bug that is still there"
     assert other.finding
     assert folder_name(other.finding.signature) != both.id, "it has the name of another bug"
+
+
+def test_what_an_older_release_does_without_quantizing_is_not_a_bug_that_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old = Installed(FLAWED, "tests.support.toy_target:FLAWED", "1", sys.executable)
+    monkeypatch.setattr(Trial, "quantizes", property(lambda trial: trial.recipe.get("offset") == "one"))
+    two, three = (
+        tools.make_case([node("Relu", ["x"], ["y"])], {"x": np.float32([1, 2, 4][:n])}, ["y"]) for n in (2, 3)
+    )
+    with Runner(small_models=True) as runner:
+        finding = examine(Trial(two, old, {"offset": "one"}, runner)).finding
+        assert finding
+        known = KnownIssue(finding.to_save())
+        plain = Trial(three, old, {}, runner)
+        assert examine(plain, [known]).known == known.id
+        monkeypatch.setattr(pipeline, "present", lambda installed: replace(installed, release="2"))
+        other = examine(plain, [known])
+        assert other.known == "", "it is taken for the bug of quantizing"
+        assert examine(replace(plain, recipe={"offset": "one"}), [known]).known == known.id
+    assert other.finding
+    assert folder_name(other.finding.signature) != known.id, "it has the name of another bug"

@@ -92,6 +92,14 @@ def test_a_place_that_meets_the_trigger_is_known_when_the_failure_shows_alike():
     assert recognized([triggered(is_op("Abs"))], CASE, Symptom(COARSE, output="y")) is None
 
 
+def test_a_trigger_has_to_be_right_more_often_where_more_is_asked_of_it():
+    known = triggered(is_op("Relu"), score={**RELIABLE, "right": 34, "accuracy": 0.85})
+    for trusted, is_known in ((None, True), (0.9, False)):
+        recognizer = Recognizer(CASE, {}, dict, trusted)
+        found = recognizer.recognized(KnownIssues([known]), Symptom(COARSE, output="y"))
+        assert (found is not None) == is_known, f"of triggers that are right about 85 %, where {trusted} is asked"
+
+
 def test_a_case_is_known_by_what_was_learned_of_it_too_where_its_cause_shows_at_several_places():
     whole = triggered(is_op("Abs"), where=CRASH)
     own = {"trigger": Trigger(Shape(), (Region((is_op("Relu"),)),)).as_json(), "place": NOWHERE.as_json()}

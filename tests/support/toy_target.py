@@ -62,6 +62,17 @@ def relu(
 MENDED = replace(TOY, execute=relu)
 
 
+def flawed(
+    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """Wrong of three elements too, whatever the offset."""
+    (x,) = feeds[0].values()
+    return execute(artifact, feeds, outputs, {"offset": "one"} if x.size == 3 else options)
+
+
+FLAWED = replace(TOY, execute=flawed)
+
+
 def failing(model: str, folder: str, options: Options) -> str:
     import no_such_system
 
