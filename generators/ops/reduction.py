@@ -21,7 +21,7 @@ def _reduction(name: str, rule: str, bounds: Bounds, domain: Domain, *, whole: b
     whole   whether the result of integers is an integer; where it is not, rounding it is the engine's choice
     noop    whether of no axes at all x itself may be the result (from the opset on that has axes as an input)
     """
-    since = _axes_input_since(name)
+    since = next(opset for opset in OPSETS if "axes" not in onnx.defs.get_schema(name, opset).attributes)
 
     @operator(name, f"{rule}, over axes (all when none are given); axes are an input from opset {since}")
     def reduction(b: Builder) -> None:
@@ -48,10 +48,6 @@ def axes_operands(b: Builder, axes: Shape, *, op_type: str = "") -> tuple[tuple[
         return (), {"axes": axes or None}
     operand = integers(b, "axes_source", axes)
     return (operand if axes else None,), {}
-
-
-def _axes_input_since(name: str) -> int:
-    return next(opset for opset in OPSETS if "axes" not in onnx.defs.get_schema(name, opset).attributes)
 
 
 def _total(x: Value, count: int) -> tuple[float, float]:

@@ -43,7 +43,7 @@ def revived(case: Case, reference: Reference, seed: int) -> Case | None:
     """`case` with other float inputs and weights, so that it is not insensitive; None where a few draws do not help."""
     rng = np.random.default_rng(seed)
     for _ in range(DRAWS):
-        drawn = _redrawn(case, rng)
+        drawn = _changed(case, lambda x: np.asarray(rng.normal(size=x.shape), x.dtype))
         if reference.run(drawn).outputs and not insensitive(drawn, reference):
             return drawn
     return None
@@ -58,11 +58,6 @@ def _moved(case: Case) -> Case:
         return np.asarray(x + most * rng.uniform(-1, 1, x.shape).astype(x.dtype))
 
     return _changed(case, near)
-
-
-def _redrawn(case: Case, rng: np.random.Generator) -> Case:
-    """Normally distributed numbers."""
-    return _changed(case, lambda x: np.asarray(rng.normal(size=x.shape), x.dtype))
 
 
 def _changed(case: Case, change: Callable[[np.ndarray], np.ndarray]) -> Case:

@@ -143,21 +143,13 @@ def _doubts(known: Known, options: Facts) -> str:
         return f"{named - found:g} of {named:g} instances that the trigger named did not fail"
     if not named:
         return "the trigger was not measured on anything that it names"
+    tried = {*known.record.tried, *(a.fact for region in known.record.trigger.regions for a in region.atoms)}
     untried = [  # an option that has no meaning under these is as good as off
         name.removeprefix("recipe.")
         for name, value in known.recipe.items()
-        if options.get(name, False) != value and name not in known.record.tried and not _asks(known.record, name)
+        if options.get(name, False) != value and name not in tried
     ]
     return f"seen with another {', '.join(untried)} only" if untried else ""
-
-
-def _asks(record: CauseRecord, name: str) -> bool:
-    """Whether the trigger itself says something of an option."""
-    return (
-        any(atom.fact == name for region in record.trigger.regions for atom in region.atoms)
-        if record.trigger
-        else False
-    )
 
 
 def _usually(region: Region, facts: Facts) -> bool:

@@ -79,7 +79,7 @@ def proposal_of(cause: Mapping[str, Any]) -> Proposal:
     said |= {"tried": cause.get("tried", ()), "needed": cause.get("needed", ())}
     parsed = record.of_json(said | {"target": cause["target"]}, cause["id"])
     told = {name: getattr(parsed, name) for name in said}
-    return Proposal(cause["id"], (*cause["variants"], *cause["merged"]), told)
+    return Proposal(cause["id"], tuple(cause["cases"]), told)
 
 
 def arrange(root: Path, proposed: Sequence[Proposal]) -> dict[str, int]:

@@ -25,8 +25,8 @@ or with those words, that goes away under the same options is the same one.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 from driftnet.causes.record import Status
@@ -88,6 +88,7 @@ class Other(NamedTuple):
 
 
 NO_OTHER = Other()
+NO_SYMPTOM = Symptom()
 
 
 def explain(
@@ -110,65 +111,93 @@ def explain(
     other       what is not to be put down to an issue, whatever its pattern says
     Raises what `record` raises for `case` itself.
     """
-    found: list[KnownIssue] = []
-    places: set[int] = set()
-    told: set[KnownIssue] = set()
-    rest, failed = case, failure(case) if known_issues else Symptom()
-    possible = cache(partial(known_issues.possible, case=case))
-    recorded = cache(partial(recording, case, record))
+    failed = failure(case) if known_issues else NO_SYMPTOM
+    search, rest = _Search(known_issues, case, failure, record, other, failed), case
+    while search.failed.coarse:
+        seen = recognize(search.failed, search.places)
+        if seen is None or not (trusting or search.shows_alone(seen)):
+            seen = next(search.asked(), None)
+        if seen is None:
+            break
+        without = search.without(seen)
+        if without is None or not (failed := failure(without)).coarse:
+            return Explanation(tuple(search.found), None)
+        rest, search.failed = without, failed
+    for issue in known_issues.cured(search.failed):
+        if cured(rest, issue.saved.remedy) and not other.differs(issue, rest):
+            return Explanation((*search.found, issue), None)
+    return Explanation(tuple(search.found), rest)
 
-    @cache  # of a place, whichever issues it may be of: so what they cost does not grow with their number
-    def parts(place: Occurrence) -> tuple[tuple[Case, Callable[[], Symptom]], ...]:
-        return tuple((part, cache(partial(failure, part))) for part in _alone(case, place, recorded()))
 
-    def fails(issue: KnownIssue, place: Occurrence) -> bool:
-        if (
-            issue.saved.status == Status.FLAKY
-            and issue.symptom.coarse == failed.coarse
-            and not other.differs(issue, case)
-        ):
-            return True
-        return any(_shows(issue, ask()) and not other.differs(issue, part) for part, ask in parts(tuple(sorted(place))))
+@dataclass(eq=False)
+class _Search:
+    """The search for known bugs in one case: those found so far, the nodes of their places, and how what is left
+    without these fails. told: of what a system says at length, the issues that were asked."""
 
-    def asked() -> Iterator[Recognized]:
+    issues: KnownIssues
+    case: Case
+    failure: Failure
+    record: Record
+    other: Other
+    failed: Symptom
+    found: list[KnownIssue] = field(default_factory=list)
+    places: set[int] = field(default_factory=set)
+    told: set[KnownIssue] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._possible = cache(partial(self.issues.possible, case=self.case))
+        # Of a place, whichever issues it may be of: so what they cost does not grow with their number.
+        self._parts = cache(self._cut_out)
+
+    @cached_property
+    def recorded(self) -> Recording:
+        """All tensors of the case."""
+        return recording(self.case, self.record)
+
+    def _cut_out(self, place: Occurrence) -> tuple[tuple[Case, Callable[[], Symptom]], ...]:
+        alone = _alone(self.case, place, self.recorded)
+        return tuple((part, cache(partial(self.failure, part))) for part in alone)
+
+    def shows_alone(self, seen: Recognized) -> bool:
+        """Whether its nodes fail by themselves as the saved case does."""
+        parts = self._parts(tuple(sorted(seen.nodes))) if seen.nodes else ()
+        return any(_shows(seen.issue, ask()) for _, ask in parts)
+
+    def asked(self) -> Iterator[Recognized]:
         """The issues of which some place fails alone, with all places that do; those that fail in this way first. A bug
         of one stage is not why another fails; when it is neutralized, what is left may fail in a later one. But what
         fixes shapes, folds constants or calibrates runs the model, and a tensor of a wrong shape may crash that."""
-        here = near(case, failed)
-        out = {*map(id, found), *map(id, other.doubted(failed))}
-        stages = dict.fromkeys((failed.stage, "execute") if failed.anywhere else (failed.stage,))
-        left = [issue for stage in stages for issue in possible(stage) if id(issue) not in out]
-        for issue in sorted(left, key=lambda issue: issue.symptom.sort != failed.sort):
-            yield from there(issue, _places(issue, case, recorded()), here)
-        if (last := known_issues.told(failed)) and last not in told:
-            told.add(last)
-            yield from there(last, _inseparable(case, recorded()), here)
+        here = near(self.case, self.failed)
+        out = {*map(id, self.found), *map(id, self.other.doubted(self.failed))}
+        stages = dict.fromkeys((self.failed.stage, "execute") if self.failed.anywhere else (self.failed.stage,))
+        left = [issue for stage in stages for issue in self._possible(stage) if id(issue) not in out]
+        for issue in sorted(left, key=lambda issue: issue.symptom.sort != self.failed.sort):
+            yield from self._there(issue, _places(issue, self.case, self.recorded), here)
+        if (last := self.issues.told(self.failed)) and last not in self.told:
+            self.told.add(last)
+            yield from self._there(last, _inseparable(self.case, self.recorded), here)
 
-    def there(issue: KnownIssue, at: Sequence[Occurrence], here: Set[int]) -> Iterator[Recognized]:
-        free = [place for place in at if places.isdisjoint(place)]
-        if any(fails(issue, place) for place in free if not here.isdisjoint(place)):
-            yield Recognized(issue, frozenset(i for place in free if fails(issue, place) for i in place))
+    def _there(self, issue: KnownIssue, at: Sequence[Occurrence], here: Set[int]) -> Iterator[Recognized]:
+        free = [place for place in at if self.places.isdisjoint(place)]
+        if any(self._fails(issue, place) for place in free if not here.isdisjoint(place)):
+            yield Recognized(issue, frozenset(i for place in free if self._fails(issue, place) for i in place))
 
-    def recognized() -> Recognized | None:
-        seen = recognize(failed, places)
-        if seen is None or trusting:
-            return seen
-        alone = seen.nodes and any(_shows(seen.issue, ask()) for _, ask in parts(tuple(sorted(seen.nodes))))
-        return seen if alone else None
+    def _fails(self, issue: KnownIssue, place: Occurrence) -> bool:
+        comes_and_goes = issue.saved.status == Status.FLAKY and issue.symptom.coarse == self.failed.coarse
+        if comes_and_goes and not self.other.differs(issue, self.case):
+            return True
+        parts = self._parts(tuple(sorted(place)))
+        return any(_shows(issue, ask()) and not self.other.differs(issue, part) for part, ask in parts)
 
-    while failed.coarse and (seen := recognized() or next(asked(), None)):
-        found.append(seen.issue)
-        if seen.nodes:  # with what they pass on to each other and cannot be recorded, or nothing could be cut out
-            joined = _inseparable(case, recorded())
-            places.update(i for group in joined if not seen.nodes.isdisjoint(group) for i in group)
-        without = _without(case, places, recorded()) if seen.nodes else None
-        if without is None or not (failed := failure(without)).coarse:
-            return Explanation(tuple(found), None)
-        rest = without
-    for issue in known_issues.cured(failed):
-        if cured(rest, issue.saved.remedy) and not other.differs(issue, rest):
-            return Explanation((*found, issue), None)
-    return Explanation(tuple(found), rest)
+    def without(self, seen: Recognized) -> Case | None:
+        """Take what was found into account: the case without its places too, None where none is left or known."""
+        self.found.append(seen.issue)
+        if not seen.nodes:
+            return None
+        # With what they pass on to each other and cannot be recorded, or nothing could be cut out.
+        joined = _inseparable(self.case, self.recorded)
+        self.places.update(i for group in joined if not seen.nodes.isdisjoint(group) for i in group)
+        return _without(self.case, self.places, self.recorded)
 
 
 def near(case: Case, failed: Symptom) -> frozenset[int]:

@@ -17,7 +17,7 @@ from driftnet.causes.place import Where, place_of
 from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.issues import NOWHERE, KnownIssue, KnownIssues, Symptom, symptom_of
-from driftnet.findings.known import Explanation, Other, explain
+from driftnet.findings.known import NO_SYMPTOM, Explanation, Other, explain
 from driftnet.findings.recognition import TRUSTED_OF_OLD, Recognizer
 from driftnet.findings.trial import CONFIRMING_RUNS, Confirmed, Trial, blamed, confirm, is_stale_state, look, watch
 from driftnet.model.inspect import Case, Feed, nodes
@@ -43,8 +43,6 @@ to ask that it costs as much as to go on."""
 HANG_CALLS = 20  # each takes its whole time limit
 HANG_LIMITS = 4.0
 """How many time limits a hang is given once before it is told: what is only slow comes back, on a busy machine too."""
-
-NO_SYMPTOM = Symptom()
 
 CLEAR = dict.fromkeys((Tier.RUNNING_ERROR, Tier.SAMPLING), CLEAR_OF_BOUND)
 CLEAR |= dict.fromkeys((Tier.LOSSLESS, Tier.ARTIFACT, Tier.BUDGET), CLEAR_OF_STEP)

@@ -47,9 +47,6 @@ SPECIAL = having(Trait.QUANTIZES) | having(Trait.DEQUANTIZES) | having(Trait.HAS
 LONG = 7
 """Words from which on a message is about something in particular."""
 
-VARIANTS = 4
-"""Cases that stand for a cause: the smallest, and those that differ most."""
-
 
 @dataclass(frozen=True, eq=False)
 class Cause:
@@ -71,16 +68,6 @@ class Cause:
     needed: tuple[str, ...]
     members: tuple[Learned, ...]
 
-    @property
-    def variants(self) -> tuple[Learned, ...]:
-        """The findings that stand for it: the smallest, then each time the one that differs most from those taken."""
-        taken, rest = [self.members[0]], list(self.members[1:])
-        while rest and len(taken) < VARIANTS:
-            far = max(rest, key=lambda m: min(_distance(m, t) for t in taken))
-            taken.append(far)
-            rest.remove(far)
-        return tuple(taken)
-
     def as_json(self) -> dict[str, Any]:
         """The cause as a JSON value, which `driftnet.findings.arrange` reads.
 
@@ -88,7 +75,7 @@ class Cause:
         place, trigger, score                `Where.as_json`, `Trigger.as_json` or null, `Score.as_json`
         sentence, tried, needed              the trigger in words; aspects that do not matter, and that do
         findings                             trigger, place and score of each case by its id, where there are several
-        variants, merged                     ids of the cases that stand for it, the smallest first, and of the others
+        cases                                the ids of its cases, the smallest first
         seconds                              CPU seconds that each took to learn, in the order of its members
         """
         return {
@@ -105,8 +92,7 @@ class Cause:
             "findings": {m.saved.id: finding(m.trigger, m.where, m.score.as_json()) for m in self.members}
             if len(self.members) > 1
             else {},
-            "variants": [member.saved.id for member in self.variants],
-            "merged": [member.saved.id for member in self.members if member not in self.variants],
+            "cases": [member.saved.id for member in self.members],
             "seconds": [round(member.seconds, 2) for member in self.members],
         }
 
@@ -140,7 +126,7 @@ def is_same(a: Learned, b: Learned, of_a: Facts, of_b: Facts) -> bool:
     if a.where.damage and b.where.damage:
         return a.where.damage[0] == b.where.damage[0]
     if a.where.tells or b.where.tells:
-        if not _at_one_place(a, b):
+        if not (a.where.is_one_with(b.where) and (a.where.sort == "crash" or alike(_said(a), _said(b)))):
             return False
         if a.where.keys[-1] not in CHECKS:
             return True
@@ -160,12 +146,6 @@ def is_same(a: Learned, b: Learned, of_a: Facts, of_b: Facts) -> bool:
 def is_trusted(member: Learned, least: float) -> bool:
     """Whether the trigger of a finding was right about that share of as many instances as say anything."""
     return member.score.instances >= INSTANCES and member.score.accuracy >= least
-
-
-def _at_one_place(a: Learned, b: Learned) -> bool:
-    """Whether both crash in one function, in whichever copy of it, or one function raises the same, with words that are
-    alike."""
-    return a.where.is_one_with(b.where) and (a.where.sort == "crash" or alike(_said(a), _said(b)))
 
 
 def at_like_places(a: Learned, b: Learned) -> bool:
@@ -268,8 +248,3 @@ def title_of(saved: SavedCase, trigger: Trigger | None) -> str:
     said = region_in_words(trigger.regions[0], trigger.shape) if trigger else ""
     said = said or saved.fine.split(" | ")[1] or "a model without operators"
     return in_a_line(said, saved.kind, saved.stage)
-
-
-def _distance(a: Learned, b: Learned) -> int:
-    """In how many words of their fine signatures two findings differ."""
-    return len(set(a.saved.fine.split()) ^ set(b.saved.fine.split()))

@@ -82,12 +82,9 @@ def _known(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> Known:
     shapes: dict[str, Sequence[int]] = {name: x.shape for name, x in constants.items()}
     for value in (*graph.value_info, *graph.input):
         shapes[value.name] = [d.dim_value for d in value.type.tensor_type.shape.dim]
+    depths = {node.input[1] for node in nodes if node.op_type == "OneHot"}
     for tensor in graph.initializer:
         shapes[tensor.name] = tuple(tensor.dims)
-        if tensor.name in _depths(nodes):
+        if tensor.name in depths:
             constants[tensor.name] = onnx.numpy_helper.to_array(tensor)
     return Known(shapes, constants)
-
-
-def _depths(nodes: Sequence[onnx.NodeProto]) -> set[str]:
-    return {node.input[1] for node in nodes if node.op_type == "OneHot"}

@@ -33,7 +33,7 @@ def simpler_data(problem: Problem) -> None:
     if not problem.attempt(changed(problem.case, places(problem.case), _rounded)):
         problem.attempt(changed(problem.case, places(problem.case), partial(_rounded, step=0.25)))
     for place in places(problem.case):
-        if not _constant(problem, place):
+        if not any(problem.attempt(changed(problem.case, [place], partial(_filled, value=v))) for v in PALETTE):
             problem.attempt(changed(problem.case, [place], _rounded))
             for value in (0.0, 1.0):
                 _partly(problem, place, value)
@@ -64,10 +64,6 @@ def changed(case: Case, at: Collection[Place], change: Change) -> Case:
         return {name: change(np.asarray(x)) if Place(name, run) in at else x for name, x in feed.items()}
 
     return edited(case.fed([fed(run, feed) for run, feed in enumerate(case.runs)]), store)
-
-
-def _constant(problem: Problem, place: Place) -> bool:
-    return any(problem.attempt(changed(problem.case, [place], partial(_filled, value=v))) for v in PALETTE)
 
 
 def _partly(problem: Problem, place: Place, value: float) -> None:

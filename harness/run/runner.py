@@ -10,6 +10,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from driftnet.run.sandbox.worker import make_empty
 from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
 from driftnet.run.share import MEMORY_GIB, SAVED_SECONDS
 from driftnet.targets.environments import Installed
-from driftnet.targets.interface import STAGES, Target, unquantized
+from driftnet.targets.interface import STAGES, unquantized
 from driftnet.targets.recipe import Recipe, effective
 from driftnet.util import apart
 from driftnet.util.elsewhere import refusal
@@ -116,15 +117,14 @@ class Runner:
         layout    of the heap of the process (`sandbox.inside.LAYOUTS`)
         timeout   seconds that a stage may take, where that is not what it may take otherwise
         """
-        worker = self._worker(installed.python, installed.spec.partition(":")[0])
+        worker, seconds = self._worker_of(installed), self.seconds if timeout == math.inf else timeout
         if fresh or worker.layout != layout:
             worker.renew(layout)
-        options, seconds = effective(installed.target, recipe), self.seconds if timeout == math.inf else timeout
         case, names = plainly_named(case)
 
         def seen() -> Observation:
-            with self._placed(case, worker) as (model, folder):
-                return _run_stages(worker, installed.spec, case, model, folder, installed.target, options, seconds)
+            with self._placed(case, installed, recipe, seconds) as placed:
+                return placed.observation()
 
         return names.observation(worker.undisturbed(seen))
 
@@ -136,45 +136,38 @@ class Runner:
         nothing: tuple[Mapping[str, np.ndarray], ...] = tuple({} for _ in case.feeds)
         if installed.target.tap is None:
             return nothing
-        worker = self._worker(installed.python, installed.spec.partition(":")[0])
-        options = effective(installed.target, recipe)
         case, names = plainly_named(case)
         asked = {names.plain.get(name, name): kind for name, kind in tensors.items()}
 
         def tapped() -> Any:
-            with self._placed(case, worker) as (model, folder):
-                calibration = list(case.calibration or case.feeds)
-                given = (("convert", str(folder), options), ("quantize", calibration, str(folder), options))
-                value: Any = model
-                for stage, *arguments in (*given, ("tap", list(case.feeds), asked, options)):
-                    reply = worker.call(f"{installed.spec}.{stage}", value, *arguments, timeout=self._limits.seconds)
-                    value, form = reply.value, "execute" if stage == "tap" else stage
-                    if reply.outcome is not Outcome.OK or not _answers(value, form, case, folder, model):
+            with self._placed(case, installed, recipe, self.seconds) as placed:
+                value: Any = placed.model
+                for stage in ("convert", "quantize", "tap"):
+                    reply = placed.asked(stage, value, asked)
+                    if reply.outcome is not Outcome.OK:
                         return None
+                    value = reply.value
                 return value
 
-        value = worker.undisturbed(tapped)
+        value = self._worker_of(installed).undisturbed(tapped)
         return nothing if value is None else tuple(map(names.made, value))
 
     def converted(self, case: Case, installed: Installed, recipe: Recipe) -> bytes | None:
         """The file that the convert stage makes of the model; None where it makes none."""
-        worker = self._worker(installed.python, installed.spec.partition(":")[0])
-        options = effective(installed.target, recipe)
         case, names = plainly_named(case)
-        word, seconds = f"{installed.spec}.convert", self._limits.seconds
 
         def made() -> bytes | None:
-            with self._placed(case, worker) as (model, folder):
-                reply = worker.call(word, model, str(folder), options, timeout=seconds)
-                good = reply.outcome is Outcome.OK and _answers(reply.value, "convert", case, folder, model)
-                return Path(reply.value).read_bytes() if good else None
+            with self._placed(case, installed, recipe, self.seconds) as placed:
+                reply = placed.asked("convert", placed.model)
+                return Path(reply.value).read_bytes() if reply.outcome is Outcome.OK else None
 
-        data = worker.undisturbed(made)
+        data = self._worker_of(installed).undisturbed(made)
         return None if data is None else names.model(data)
 
     @contextlib.contextmanager
-    def _placed(self, case: Case, worker: Worker) -> Iterator[tuple[str, Path]]:
-        """The file of the model, and an empty folder for what is made of it, while the block runs."""
+    def _placed(self, case: Case, installed: Installed, recipe: Recipe, seconds: float) -> Iterator[_Placed]:
+        """The case where a worker of the target has it, in an empty folder, while the block runs."""
+        worker = self._worker_of(installed)
         if worker.displaced:
             worker.renew()
         self._cases += 1
@@ -182,10 +175,11 @@ class Runner:
         folder = worker.folder / f"case_{self._cases}"
         make_empty(folder)
         try:
-            model = _placed(case, folder)
+            model = _file_of(case, folder)
             if model == case.file:
                 self._show(external_data.files(case))
-            yield str(model), folder
+            options = effective(installed.target, recipe)
+            yield _Placed(worker, installed, case, options, str(model), folder, seconds)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -211,7 +205,7 @@ class Runner:
         """The exit status of the Python script words[0] with its arguments, in a new worker of `installed`; None where
         it has none after so many seconds. It runs on a copy of `folder`: words that are paths in it are paths in
         that."""
-        worker = self._worker(installed.python, installed.spec.partition(":")[0])
+        worker = self._worker_of(installed)
         worker.renew()
         with _copied(folder, words, worker) as command:
             status = worker.call(f"{SCRIPTS}:status", command, timeout=timeout).value
@@ -315,6 +309,9 @@ class Runner:
             for zygote in self._zygotes.values():
                 zygote.show(self._shown)
 
+    def _worker_of(self, installed: Installed) -> Worker:
+        return self._worker(installed.python, installed.spec.partition(":")[0])
+
     def _worker(self, python: str, module: str) -> Worker:
         key = python, module, 0 if module in (REFERENCE, COMMANDS) else self._turn
         if key not in self._workers:
@@ -328,7 +325,7 @@ class Runner:
         return self._workers[key]
 
 
-def _placed(case: Case, folder: Path) -> Path:
+def _file_of(case: Case, folder: Path) -> Path:
     """A file with the model. A large one is taken where it lies; a part of one, and any other, is written."""
     if case.file and external_data.is_whole(case):
         return case.file
@@ -358,60 +355,75 @@ def _has_room() -> bool:
         return False
 
 
-def _run_stages(
-    worker: Worker,
-    spec: str,
-    case: Case,
-    model: str,
-    folder: Path,
-    target: Target,
-    options: Mapping[str, Any],
-    timeout: float,
-) -> Observation:
-    inspects = target.inspect is not None and target.scheme(options) is not None
-    outputs = {v.name: dtype_name(v) for v in case.proto.graph.output}
-    calibration = list(case.calibration or case.feeds)
-    # what each stage is given beside the result of the one before
-    given: dict[str, tuple[Any, ...]] = {
-        "convert": (str(folder), options),
-        "quantize": (calibration, str(folder), options),
-        "execute": (list(case.feeds), outputs, options),
-    }
-    runs: list[StageRun] = []
-    made: dict[str, Any] = {}
-    value: Any = model
-    artifact = UNTOLD
-    for stage in STAGES:
-        if stage == "quantize" and target.quantize is unquantized:  # it gives what it is given: nobody has to be asked
-            runs.append(StageRun(stage, Outcome.OK))
-            made[stage] = value
-            continue
-        if inspects and stage == "execute":
-            reply = worker.call(f"{spec}.inspect", value, options, timeout=timeout)
-            if reply.outcome is Outcome.OK:
-                try:
-                    artifact = told(reply.value, case)
-                except ValueError as e:
-                    reply = dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=str(e))
+@dataclass(frozen=True, eq=False)
+class _Placed:
+    """A case where a worker of its target has it: the file of the model, and the folder for what is made of it. A stage
+    may take so many seconds."""
+
+    worker: Worker
+    installed: Installed
+    case: Case
+    options: Mapping[str, Any]
+    model: str
+    folder: Path
+    seconds: float
+
+    def asked(self, stage: str, value: Any, tensors: Mapping[str, str] | None = None) -> Reply:
+        """What a stage makes of the result of the one before; GARBAGE where it is no answer. tensors: to be tapped."""
+        case, options = self.case, self.options
+        given: dict[str, tuple[Any, ...]] = {
+            "convert": (str(self.folder), options),
+            "quantize": (list(case.calibration or case.feeds), str(self.folder), options),
+            "inspect": (options,),
+            "tap": (list(case.feeds), tensors, options),
+            "execute": (list(case.feeds), {v.name: dtype_name(v) for v in case.proto.graph.output}, options),
+        }
+        reply = self.worker.call(f"{self.installed.spec}.{stage}", value, *given[stage], timeout=self.seconds)
+        if reply.outcome is not Outcome.OK or self._is_answer(stage, reply.value):
+            return reply
+        kind = type(reply.value).__name__
+        message = f"{stage} answered with {kind} where the interface of a target wants something else"
+        return dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=message)
+
+    def _is_answer(self, stage: str, value: Any) -> bool:
+        """Whether it is of the form that the interface of a target promises: workers are not trusted."""
+        if stage in ("convert", "quantize"):
+            return isinstance(value, str) and (value == self.model or _is_file_in(self.folder, value))
+        return stage == "inspect" or (
+            isinstance(value, list)
+            and len(value) == len(self.case.feeds)
+            and all(isinstance(o, dict) and all(isinstance(x, np.ndarray) for x in o.values()) for o in value)
+        )
+
+    def observation(self) -> Observation:
+        """What the stages do with it, as far as they come."""
+        target, runs, made, artifact = self.installed.target, list[StageRun](), dict[str, Any](), UNTOLD
+        inspects = target.inspect is not None and target.scheme(self.options) is not None
+        value: Any = self.model
+        for stage in STAGES:
+            if stage == "quantize" and target.quantize is unquantized:  # it gives what it is given: nobody is asked
+                runs.append(StageRun(stage, Outcome.OK))
+                made[stage] = value
+                continue
+            if inspects and stage == "execute":
+                reply = self.asked("inspect", value)
+                if reply.outcome is Outcome.OK:
+                    try:
+                        artifact = told(reply.value, self.case)
+                    except ValueError as e:
+                        reply = dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=str(e))
+                if reply.outcome is not Outcome.OK:
+                    runs.append(_stage_run("inspect", reply, self.folder))
+            reply = self.asked(stage, value)
+            runs.append(_stage_run(stage, reply, self.folder))
             if reply.outcome is not Outcome.OK:
-                runs.append(_stage_run("inspect", reply, folder))
-        reply = worker.call(f"{spec}.{stage}", value, *given[stage], timeout=timeout)
-        value = reply.value
-        if reply.outcome is Outcome.OK and not _answers(value, stage, case, folder, model):
-            message = (
-                f"{stage} answered with {type(value).__name__} where the interface of a target wants something else"
-            )
-            reply = dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=message)
-        runs.append(_stage_run(stage, reply, folder))
-        if reply.outcome is not Outcome.OK:
-            return Observation(tuple(runs), artifact=artifact)
-        made[stage] = value
-    plain: list[Mapping[str, np.ndarray]] = []
-    if target.executes_plain and made["convert"] != made["quantize"]:
-        reply = worker.call(f"{spec}.execute", made["convert"], *given["execute"], timeout=timeout)
-        if reply.outcome is Outcome.OK and _answers(reply.value, "execute", case, folder, model):
-            plain = reply.value
-    return Observation(tuple(runs), tuple(value), artifact, tuple(plain))
+                return Observation(tuple(runs), artifact=artifact)
+            made[stage] = value = reply.value
+        plain: list[Mapping[str, np.ndarray]] = []
+        if target.executes_plain and made["convert"] != made["quantize"]:
+            reply = self.asked("execute", made["convert"])
+            plain = reply.value if reply.outcome is Outcome.OK else plain
+        return Observation(tuple(runs), tuple(value), artifact, tuple(plain))
 
 
 def told(value: object, case: Case) -> Artifact:
@@ -444,17 +456,6 @@ def _flaw(data: bytes, case: Case) -> str:
     except Exception as e:  # protobuf, onnx and numpy raise many types for what is no model
         return f"the model cannot be read: {type(e).__name__}: {e}"
     return ""
-
-
-def _answers(value: Any, stage: str, case: Case, folder: Path, model: str) -> bool:
-    """Whether a worker's answer is of the form that the interface of a target promises: workers are not trusted."""
-    if stage != "execute":
-        return isinstance(value, str) and (value == model or _is_file_in(folder, value))
-    return (
-        isinstance(value, list)
-        and len(value) == len(case.feeds)
-        and all(isinstance(o, dict) and all(isinstance(x, np.ndarray) for x in o.values()) for o in value)
-    )
 
 
 def _is_file_in(folder: Path, path: str) -> bool:

@@ -32,8 +32,7 @@ def proposed(id, *digits, **changes):
         "trigger": {"roles": 1, "edges": [], "shared": [], "regions": [[{"fact": "0.op", "is": "Relu"}]]},
         "sentence": "Relu",
         "score": {"instances": 40, "accuracy": 1.0},
-        "variants": ids[:4],
-        "merged": ids[4:],
+        "cases": ids,
     }
     return said | changes
 
