@@ -33,8 +33,8 @@ POOL = 1024
 SHORTEST, LONGEST = 7, 17
 """Records of a case, before dead code is removed and motifs come in."""
 
-MOTIF_SHARE = 0.06
-"""Of the records drawn, this share are whole motifs."""
+MOTIF_SHARE, SAME_SIZES = 0.06, 0.8
+"""Of the records drawn, these shares are whole motifs, and have the sizes of the model."""
 
 _EVEN: Mapping[str, float] = MappingProxyType({})
 
@@ -90,13 +90,13 @@ def genome(seed: int, index: int, *, focus: Sequence[str] = (), weights: Mapping
     sizes = rng.randbytes(4)
     records: list[bytes] = []
     for _ in range(SHORTEST + int(rng.random() * (LONGEST - SHORTEST + 1))):
-        records.extend(_filled(menu.draw(rng), sizes, rng))
+        records.extend(filled(menu.draw(rng), sizes, rng))
     records = features.sized(records, rng, wanted)
     drawn = Genome(header, tuple(records), rng.randbytes(POOL))
     if not focus:
         return drawn
     menu_ = fragments(tuple(focus))
-    middle = _filled(menu_[int(rng.random() * len(menu_))], sizes, rng)
+    middle = filled(menu_[int(rng.random() * len(menu_))], sizes, rng)
     return _around(drawn, middle, int(rng.random() * len(records)))
 
 
@@ -130,12 +130,12 @@ def _menu(opset: int, weights: tuple[tuple[str, float], ...]) -> _Menu:
     return _Menu(tuple(fragment for fragment, _ in entries), tuple(accumulate(weight for _, weight in entries)))
 
 
-def _filled(fragment: Fragment, sizes: bytes, rng: Random) -> list[bytes]:
+def filled(fragment: Fragment, sizes: bytes, rng: Random) -> list[bytes]:
     """The fragment as records, random where it prescribes nothing. Most have the model's sizes, so that shapes meet."""
     records = []
     for template in fragment:
         noise = bytearray(rng.randbytes(RECORD))
-        if rng.random() < 0.8:
+        if rng.random() < SAME_SIZES:
             noise[SIZES_AT] = sizes
         records.append(template.filled(bytes(noise)))
     return records

@@ -6,7 +6,6 @@ genome's header is drawn again where it does not suit; where operands come from 
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from random import Random
 
 from driftnet.generators.building import values
@@ -20,20 +19,8 @@ TRIES = 1000
 EMPTY = "zero-size"
 
 
-def _opset(wanted: int, header: Header) -> bool:
-    return header.opset == wanted
-
-
-def _regime(wanted: str, header: Header) -> bool:
-    return header.regime.name == wanted
-
-
-def _dtype(wanted: int, header: Header) -> bool:
-    return header.dtype == wanted
-
-
-def _form(wanted: str, header: Header) -> bool:
-    return header.form == wanted
+def _has(read: Callable[[Header], object], wanted: object) -> Callable[[Header], bool]:
+    return lambda header: read(header) == wanted
 
 
 OF_HEADER: Mapping[str, Callable[[Header], bool]] = {
@@ -41,10 +28,10 @@ OF_HEADER: Mapping[str, Callable[[Header], bool]] = {
     "several-feeds": lambda header: header.feeds > 1,
     "batch": lambda header: header.batch > 1,
     "every-sink": lambda header: header.every_sink,
-    **{f"opset-{opset}": partial(_opset, opset) for opset in sorted(set(OPSETS))},
-    **{f"values-{regime.name}": partial(_regime, regime.name) for regime in dict.fromkeys(values.REGIMES)},
-    **{f"dtype-{TensorProto.DataType.Name(d).lower()}": partial(_dtype, d) for d in dict.fromkeys(MODEL_DTYPES)},
-    **{f"form-{form}": partial(_form, form) for form in dict.fromkeys(FORMS)},
+    **{f"opset-{opset}": _has(lambda header: header.opset, opset) for opset in sorted(set(OPSETS))},
+    **{f"values-{regime.name}": _has(lambda header: header.regime, regime) for regime in values.REGIMES},
+    **{f"dtype-{TensorProto.DataType.Name(d).lower()}": _has(lambda header: header.dtype, d) for d in MODEL_DTYPES},
+    **{f"form-{form}": _has(lambda header: header.form, form) for form in FORMS},
 }
 """Feature -> whether the models of a header have it (dtype: whether it is the one that most operators have)."""
 

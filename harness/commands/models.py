@@ -380,19 +380,7 @@ def reduce(
     make_folder(out)
     with _runner(case, timeout, MEMORY_GIB) as runner:
         trial, cpu_before = Trial(case, installed, chosen, runner), runner.all_cpu_seconds
-        if before:
-            allowance, runs = runner.allow(budget), runner.target_runs
-
-            def going_on() -> bool:
-                tell(f"{runner.target_runs - runs} runs, {allowance.left:.0f} CPU seconds left")
-                return False
-
-            examined = examine(trial, effort=Effort(seconds=budget, stop=going_on))
-            verdict, findings = examined.verdict, [examined.finding]
-        else:  # a model may be so deep that only its windows tell
-            checked = checks.check(trial, (), seconds=budget, tell=tell)
-            verdict, findings = checked.verdict, [diagnosis.examination.finding for diagnosis in checked.diagnoses]
-        finding = next((finding for finding in findings if finding), None)
+        verdict, finding = _reduced(trial, before, budget, tell)
         if finding is None:
             raise _nothing_to_reduce(f"{word} {verdict.word} on {path}", verdict, path)
         found = finding.to_save()
@@ -411,6 +399,25 @@ def reduce(
             "unfinished": found.unfinished,
             "network_isolated": runner.network_isolated,
         }
+
+
+def _reduced(
+    trial: Trial, before: corpus.SavedCase | None, budget: float, tell: Callable[[str], None]
+) -> tuple[Verdict, Finding | None]:
+    """The verdict on a saved case, or on a model, and what is left of it where it fails."""
+    runner = trial.runner
+    if before is None:  # a model may be so deep that only its windows tell
+        checked = checks.check(trial, (), seconds=budget, tell=tell)
+        findings = (diagnosis.examination.finding for diagnosis in checked.diagnoses)
+        return checked.verdict, next((finding for finding in findings if finding), None)
+    allowance, runs = runner.allow(budget), runner.target_runs
+
+    def going_on() -> bool:
+        tell(f"{runner.target_runs - runs} runs, {allowance.left:.0f} CPU seconds left")
+        return False
+
+    examined = examine(trial, effort=Effort(seconds=budget, stop=going_on))
+    return examined.verdict, examined.finding
 
 
 def _nothing_to_reduce(what: str, verdict: Verdict, path: Path) -> UserError:

@@ -5,18 +5,16 @@ ISSUE.md       the report: versions, the graph, expected and actual, releases, w
 """
 
 import contextlib
-import functools
 import platform
 import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 from driftnet.causes.impact import Severity, severity_of
 from driftnet.causes.place import place_of
@@ -40,6 +38,7 @@ from driftnet.targets.environments import Installed
 from driftnet.targets.interface import STAGES
 from driftnet.targets.recipe import effective, validated
 from driftnet.util.files import replace_text
+from driftnet.util.templates import templates
 
 RUN_SECONDS, HANGING_SECONDS = 60, 5
 RUN_TARGET = '''\
@@ -360,15 +359,5 @@ def _array(x: np.ndarray) -> str:
 
 
 def _rendered(name: str, values: Mapping[str, Any]) -> str:
-    return _template(
-        resources.files("driftnet.handover").joinpath("templates", name).read_text(encoding="utf-8")
-    ).render(values)
-
-
-@functools.cache  # compiling costs 80 ms a case, the rest 15
-def _template(text: str) -> jinja2.Template:
-    environment = jinja2.Environment(
-        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
-    )
-    environment.filters |= {"repr": repr, "inline": markdown.inline, "fenced": markdown.fenced}
-    return environment.from_string(text)
+    found = templates("driftnet.handover", "templates", repr=repr, inline=markdown.inline, fenced=markdown.fenced)
+    return found.get_template(name).render(values)

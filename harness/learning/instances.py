@@ -9,7 +9,6 @@ from driftnet.causes.predicate import ONE_NODE, Shape
 from driftnet.generators import bulk
 from driftnet.generators.building.header import HEADER
 from driftnet.generators.building.profile import EVERYTHING, Profile
-from driftnet.generators.building.record import RECORD, SIZES_AT
 from driftnet.generators.building.serialization import build
 from driftnet.generators.genome import Genome, decode, of_code
 from driftnet.generators.ops.table import CODES
@@ -20,9 +19,6 @@ from driftnet.run.reference import ReferenceError
 
 Operators = Mapping[int, Sequence[str]]
 """Role -> the operators that it may have."""
-
-SAME_SIZES = 0.8
-"""Of the records, the share that has the sizes of the first, so that shapes meet."""
 
 
 def drawn(
@@ -37,12 +33,7 @@ def drawn(
     if any(name not in CODES for name in names):
         return None
     header, sizes = rng.randbytes(HEADER), rng.randbytes(4)
-    records = []
-    for name in names:
-        noise = bytearray(rng.randbytes(RECORD))
-        if rng.random() < SAME_SIZES:
-            noise[SIZES_AT] = sizes
-        records.append(of_code(CODES[name]).filled(bytes(noise)))
+    records = bulk.filled(tuple(of_code(CODES[name]) for name in names), sizes, rng)
     case = build(decode(Genome(header, tuple(records), rng.randbytes(bulk.POOL)), profile=profile))
     if rng.random() < 0.5:
         case = replace(case, calibration=())

@@ -5,12 +5,11 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 
-import jinja2
 import onnx
 from driftnet.model.inspect import declared_dims
 from driftnet.model.submodel import reads
+from driftnet.util.templates import templates
 from onnx import TensorProto, helper, numpy_helper
 
 MOST_BOXES = 80
@@ -114,9 +113,7 @@ def svg(drawn: Picture, title: str) -> str:
         {"kind": box.kind, "lines": box.lines, "x": placed[i][0], "y": placed[i][1], "w": sizes[i][0], "h": sizes[i][1]}
         for i, box in enumerate(drawn.boxes)
     ]
-    template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-        resources.files("driftnet.model").joinpath("graph.svg.jinja").read_text(encoding="utf-8")
-    )
+    template = templates("driftnet.model", markup=True).get_template("graph.svg.jinja")
     arrows = [_curve(arrow, placed, sizes) | {"label": _tail(arrow.label)} for arrow in drawn.arrows]
     size = {"width": width, "height": y - GAP_Y}
     return template.render(boxes=boxes, arrows=arrows, title=title, line=LINE, **size)

@@ -4,16 +4,15 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jinja2
 from driftnet.api import Listener
 from driftnet.campaign.events import Asked, Ended, Event, Failed, Found, LeftOut, Tick, Warned
 from driftnet.campaign.summary import Summary, commonest
 from driftnet.cli.report import exchange, issues, tables
 from driftnet.util.files import json_text, replace_text
+from driftnet.util.templates import templates
 from rich.console import Console
 from rich.markup import escape
 
@@ -100,8 +99,6 @@ def written(folder: Path) -> Listener:
 
 def write(result: Mapping[str, Any], folder: Path) -> None:
     """Write summary.json and summary.md, each atomically. Raises UserError (kind "disk")."""
-    template = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined).from_string(
-        resources.files("driftnet.cli.report").joinpath("summary.md").read_text(encoding="utf-8")
-    )
+    template = templates("driftnet.cli.report").get_template("summary.md")
     replace_text(folder / "summary.json", json_text(result, indent=1) + "\n")
     replace_text(folder / "summary.md", template.render({**result, "impact": tables.impact}))

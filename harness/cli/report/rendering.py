@@ -3,16 +3,15 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import numpy as np
 import onnx
 from driftnet.findings.corpus import SavedCase
 from driftnet.model import svg
 from driftnet.model.inspect import Case, Feed, elements, nodes
+from driftnet.util.templates import templates
 from markupsafe import Markup, escape
 
 MOST_PRINTED = 40_000
@@ -54,20 +53,7 @@ def _values(feeds: Sequence[Feed], what: str) -> list[str]:
 
 def rendered(name: str, values: Mapping[str, Any]) -> str:
     """The template `name` with these values; whatever they hold is text, not markup."""
-    return _templates().get_template(name).render(values)
-
-
-@cache
-def _templates() -> jinja2.Environment:
-    templates = jinja2.Environment(
-        loader=jinja2.PackageLoader("driftnet.cli.report", ""),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    templates.filters["coded"] = _coded
-    return templates
+    return templates("driftnet.cli.report", markup=True, coded=_coded).get_template(name).render(values)
 
 
 def _coded(text: str) -> Markup:
