@@ -128,7 +128,7 @@ def driftnet() -> None:
     "--report", type=PATH, metavar="DIR", help="Where to write findings and summary.  [default: reports/<run>]"
 )
 @click.option("--no-steer", is_flag=True, help="Draw operators of known issues as often as others.")
-@click.option("--resume", is_flag=True, help="Continue the run in --report.")
+@click.option("--resume", is_flag=True, help="Continue the run in --report, for as many minutes or cases more.")
 @options.python
 @options.timeout(GENERATED_SECONDS)
 @options.memory
