@@ -10,7 +10,8 @@ from graphlib import CycleError, TopologicalSorter
 
 import onnx
 from driftnet.model.inference import InferenceError, inferred, light
-from driftnet.model.submodel import reads
+from driftnet.model.inspect import refill
+from driftnet.model.submodel import makers, reads
 from onnx import TensorShapeProto, ValueInfoProto
 
 
@@ -53,16 +54,15 @@ def settle_order(model: onnx.ModelProto) -> list[str]:
     """Put the nodes in an order in which each comes after those that make what it reads, as the standard asks for and
     onnxruntime does by itself, and say so where they are not."""
     nodes = list(model.graph.node)
-    makers = {name: k for k, node in enumerate(nodes) for name in node.output if name}
-    needs = {k: {makers[name] for name in reads(node) if name in makers} for k, node in enumerate(nodes)}
+    made_by = makers(model.graph)
+    needs = {k: {made_by[name] for name in reads(node) if name in made_by} for k, node in enumerate(nodes)}
     if all(before < k for k, there in needs.items() for before in there):
         return []
     try:
         order = [*TopologicalSorter(needs).static_order()]
     except CycleError:
         return []
-    del model.graph.node[:]
-    model.graph.node.extend(nodes[k] for k in order)
+    refill(model.graph.node, [nodes[k] for k in order])
     return ["nodes stand before those that make what they read, and are put in order"]
 
 
@@ -70,7 +70,7 @@ def only_tensors(model: onnx.ModelProto) -> list[str]:
     """Put the tensors of which an output that is a sequence or a map is made in its place, as scikit-learn's exporter
     does if it is told to, and say where: nobody compares maps element by element."""
     graph, said = model.graph, []
-    makers = {name: node for node in graph.node for name in node.output}
+    made_by = {name: node for node in graph.node for name in node.output}
     types = {t.name for t in graph.initializer} | {v.name for v in graph.input if v.type.HasField("tensor_type")}
     tensors: dict[str, ValueInfoProto] = {}
     for value in [v for v in graph.output if v.type.HasField("sequence_type") or v.type.HasField("map_type")]:
@@ -79,7 +79,7 @@ def only_tensors(model: onnx.ModelProto) -> list[str]:
                 tensors = {v.name: v for v in inferred(light(model)).graph.value_info if _shape(v) is not None}
         made_of, makes = [value.name], list[onnx.NodeProto]()
         while others := [name for name in made_of if name not in tensors and name not in types]:
-            node = makers.get(others[0])
+            node = made_by.get(others[0])
             if node is None or any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute):
                 break
             if node.op_type == "ZipMap":  # of which no schema infers anything

@@ -114,16 +114,7 @@ def submodel(
 
 def with_makers(case: Case, keep: Iterable[int], recorded: Recording) -> set[int]:
     """`keep` with the nodes that make what it reads and nothing can feed, sequences and optionals, back to tensors."""
-    graph = case.proto.graph
-    makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
-    found, waiting = set[int](), list(keep)
-    while waiting:
-        i = waiting.pop()
-        if i not in found:
-            found.add(i)
-            read = [name for name in reads(graph.node[i]) if name in makers]
-            waiting += [makers[name] for name in read if any(name not in run for run in recorded.runs)]
-    return found
+    return _with_producers(case.proto.graph, keep, lambda name: any(name not in run for run in recorded.runs))
 
 
 def edited(case: Case, change: Callable[..., object], *args: object) -> Case:
@@ -172,14 +163,23 @@ def reads(node: onnx.NodeProto) -> list[str]:
 
 def ancestors(graph: onnx.GraphProto, names: Iterable[str]) -> set[int]:
     """Indices of the nodes that the values `names` are computed by."""
-    makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
-    found: set[int] = set()
-    waiting = [makers[name] for name in names if name in makers]
+    made_by = makers(graph)
+    return _with_producers(graph, [made_by[name] for name in names if name in made_by], lambda name: True)
+
+
+def makers(graph: onnx.GraphProto) -> dict[str, int]:
+    """The index of the node that makes each value."""
+    return {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+
+
+def _with_producers(graph: onnx.GraphProto, nodes: Iterable[int], wanted: Callable[[str], bool]) -> set[int]:
+    """`nodes`, those that make what they read and is `wanted`, those that make what these read, and so on."""
+    made_by, found, waiting = makers(graph), set[int](), list(nodes)
     while waiting:
         i = waiting.pop()
         if i not in found:
             found.add(i)
-            waiting += [makers[name] for name in reads(graph.node[i]) if name in makers]
+            waiting += [made_by[name] for name in reads(graph.node[i]) if name in made_by and wanted(name)]
     return found
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from driftnet.model.inspect import Case, computing, has_any
 from driftnet.model.operators import Trait
-from driftnet.model.submodel import Recording, UnrecordedError, ancestors, constant_values, reads, submodel
+from driftnet.model.submodel import Recording, UnrecordedError, ancestors, constant_values, makers, reads, submodel
 from driftnet.model.verdict import Verdict, Word
 from driftnet.util.groups import groups
 
@@ -56,11 +56,11 @@ def split(case: Case, recorded: Recording) -> list[Window]:
     """
     units = _units(case, recorded)
     home = {node: k for k, unit in enumerate(units) for node in unit}
-    makers = _makers(case)
+    made_by = makers(case.proto.graph)
     windows: list[list[int]] = []
     placed: dict[int, int] = {}
     for k, unit in enumerate(units):
-        before = {home[m] for m in _producers(case, makers, unit) if m in home} - {k}
+        before = {home[m] for m in _producers(case, made_by, unit) if m in home} - {k}
         for w in sorted({placed[b] for b in before if b in placed}, reverse=True):
             if _fits(case, recorded, [units[u] for u in (*windows[w], k)]):
                 windows[w].append(k)
@@ -69,22 +69,22 @@ def split(case: Case, recorded: Recording) -> list[Window]:
         else:
             placed[k] = len(windows)
             windows.append([k])
-    return [_with_pairs(case, tuple(units[k] for k in window), units, home, makers) for window in windows]
+    return [_with_pairs(case, tuple(units[k] for k in window), units, home, made_by) for window in windows]
 
 
 def seams(case: Case, windows: Sequence[Window]) -> list[Window]:
     """For each node that reads across a cut: it, what it reads there, and what reads it first."""
-    makers = _makers(case)
+    made_by = makers(case.proto.graph)
     unit_of = {node: unit for window in windows for unit in window for node in unit}
     readers: dict[int, int] = {}
     for node in sorted(unit_of, reverse=True):
-        for maker in _producers(case, makers, unit_of[node]):
+        for maker in _producers(case, made_by, unit_of[node]):
             readers[maker] = node
     found: dict[Window, None] = {}
     for window in windows:
         inside = set(nodes_of(window))
         for unit in window:
-            across = [m for m in _producers(case, makers, unit) if m in unit_of and m not in inside]
+            across = [m for m in _producers(case, made_by, unit) if m in unit_of and m not in inside]
             if across:
                 after = [readers[node] for node in unit[-1:] if node in readers]
                 pieces = {unit_of[node] for node in across} | {unit} | {unit_of[node] for node in after}
@@ -159,13 +159,9 @@ def _serves(x: np.ndarray) -> bool:
     return x.dtype.kind in "iub" and x.ndim <= 1
 
 
-def _makers(case: Case) -> dict[str, int]:
-    return {name: i for i, node in enumerate(case.proto.graph.node) for name in node.output if name}
-
-
-def _producers(case: Case, makers: dict[str, int], unit: Unit) -> list[int]:
+def _producers(case: Case, made_by: dict[str, int], unit: Unit) -> list[int]:
     names = [name for node in unit for name in reads(case.proto.graph.node[node])]
-    return [makers[name] for name in dict.fromkeys(names) if name in makers and makers[name] not in unit]
+    return [made_by[name] for name in dict.fromkeys(names) if name in made_by and made_by[name] not in unit]
 
 
 def _fits(case: Case, recorded: Recording, units: Sequence[Unit]) -> bool:
@@ -180,10 +176,10 @@ def _is_float(recorded: Recording, name: str) -> bool:
 
 
 def _with_pairs(
-    case: Case, window: Window, units: Sequence[Unit], home: Mapping[int, int], makers: dict[str, int]
+    case: Case, window: Window, units: Sequence[Unit], home: Mapping[int, int], made_by: dict[str, int]
 ) -> Window:
     """`window` and the Q/DQ pairs before it, which are fused into what reads them."""
     graph = case.proto.graph
-    before = {m for unit in window for m in _producers(case, makers, unit) if m in home}
+    before = {m for unit in window for m in _producers(case, made_by, unit) if m in home}
     pairs = {units[home[m]] for m in before if has_any(graph.node[m], Trait.DEQUANTIZES)}
     return tuple(sorted(set(window) | {pair for pair in pairs if len(pair) == 2}))
