@@ -18,7 +18,7 @@ from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.issues import NOWHERE, KnownIssue, KnownIssues, Symptom, symptom_of
 from driftnet.findings.known import NO_SYMPTOM, Explanation, Other, explain
-from driftnet.findings.recognition import TRUSTED_OF_OLD, Recognizer
+from driftnet.findings.recognition import TRUSTED_OF_OLD, Recognizer, asks_for_more
 from driftnet.findings.trial import CONFIRMING_RUNS, Confirmed, Trial, blamed, confirm, is_stale_state, look, watch
 from driftnet.model.inspect import Case, Feed, nodes
 from driftnet.model.signature import DAMAGE, Signature, coarse, fine, folder_name
@@ -238,9 +238,10 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
     if found is None:
         return Examination(verdict, unconfirmed=verdict, again=2 * CONFIRMING_RUNS)
     # Reduced, it may turn out to be one that the known issues did not recognize in the whole model.
-    differs = difference(replace(trial, case=found.case, recipe=found.recipe))
+    reduced = replace(trial, case=found.case, recipe=found.recipe)
+    differs, options = difference(reduced), recipe_facts(reduced.target, reduced.recipe)
     while same := inquiry.issues.named(folder_name(sign := found.signature)):
-        if not (why := differs(same)):
+        if not (why := differs(same) or ("without quantizing" if asks_for_more(same, options) else "")):
             return Examination(verdict, found, known=same.id)
         found = replace(found, signature=replace(sign, fine=f"{sign.fine} | {why}"))
     return Examination(verdict, found, unexplained=known.cut)

@@ -71,11 +71,12 @@ class Recognizer:
         return list(dict.fromkeys(found))
 
     def doubted(self, issues: KnownIssues, failed: Symptom, release: str) -> list[KnownIssue]:
-        """The issues that show alike, but fail at another place, or have triggers that are trusted and not met, where a
-        pattern says little: of what comes and goes no run asks whether it is that, and on an older release than showed
-        it last, what was mended since may look like it."""
+        """The issues that show alike, but fail at another place, or ask for options that mean nothing here, or have
+        triggers that are trusted and not met, where a pattern says little: of what comes and goes no run asks whether
+        it is that, and on an older release than showed it last, what was mended since may look like it."""
         alike = dict.fromkeys(issue for issue, _ in _alike(issues, failed))
         elsewhere = [i for i in issues.like(failed) if i.saved.status == Status.FLAKY and i.causes and i not in alike]
+        elsewhere += [issue for issue in alike if asks_for_more(issue, self.options)]
         weak = [issue for issue in alike if issue.saved.status == Status.FLAKY or _is_older(release, issue.causes)]
         trusted = [issue for issue in weak if all(map(is_trusted, issue.causes))]
         met = self.matching(issues, failed) if trusted else ()  # most failures have none of these
@@ -134,6 +135,18 @@ def is_trusted(cause: CauseRecord | None, least: float | None = None) -> bool:
     wanted = least or (TRUSTED_WITH_WORDS if cause.place.sort else TRUSTED)
     right, named = cause.score.get("accuracy", 0.0), cause.score.get("named", 0)
     return right >= wanted and cause.score.get("found", 0) >= wanted * named
+
+
+def asks_for_more(issue: KnownIssue, options: Facts) -> bool:
+    """Whether its triggers are trusted, and each of their regions asks for an option that has no meaning under these:
+    what is wrong before it is quantized is not what goes wrong when it is."""
+
+    def asks(trigger: Trigger) -> bool:
+        return all(
+            any(a.fact.startswith("recipe.") and a.fact not in options for a in r.atoms) for r in trigger.regions
+        )
+
+    return bool(issue.causes) and all(is_trusted(c) and c.trigger and asks(c.trigger) for c in issue.causes)
 
 
 def _is_older(release: str, causes: Sequence[CauseRecord]) -> bool:

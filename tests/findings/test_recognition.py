@@ -74,6 +74,14 @@ def test_a_pattern_is_doubted_where_it_says_little_and_the_trigger_is_not_met(tr
     assert [one.id for one in found] == [known.id] * doubted
 
 
+@pytest.mark.parametrize("option", ["method", "threads"])
+def test_what_is_not_quantized_is_no_issue_that_asks_how_it_is(option):
+    known = triggered(is_op("Relu"), Atom(f"recipe.{option}", "is", "KL"))
+    recognizer = Recognizer(CASE, {"recipe.threads": 1}, lambda: tools.record(CASE)[0])
+    found = recognizer.doubted(KnownIssues([known]), Symptom(COARSE, output="y"), "1.0")
+    assert bool(found) is (option == "method"), "an option that differs may be too narrow, one that is not there is not"
+
+
 @pytest.mark.parametrize("status", ["flaky", "open"])
 def test_what_comes_and_goes_at_another_place_is_another(status):
     known = triggered(where=CRASH, kind="crash", coarse="planted/execute/crash")
