@@ -19,7 +19,7 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from driftnet.causes.facts import Facts, Tensors, host_of, recipe_facts
+from driftnet.causes.facts import Facts, Tensors, Value, host_of, recipe_facts
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.findings.corpus import SavedCase
@@ -155,6 +155,7 @@ def learn_trigger(
         quiet = quiet + 1 if all(right) else 0
         if not all(right):
             trigger = _learned(shape, samples, roles)
+    trigger = under_options(trigger, samples)
     free, needed = _aspects(samples)
     return Learned(
         saved,
@@ -171,6 +172,23 @@ def learn_trigger(
         samples=tuple(samples),
         tensors=tensors,
     )
+
+
+def under_options(trigger: Trigger, samples: Sequence[Sample]) -> Trigger:
+    """The trigger that asks for the values of an option that fail, too, where it holds of the case with another value,
+    and that is right: of hundreds of samples few differ in an option, so that a tree may do without."""
+    failing, right = dict[str, set[Value]](), set[str]()
+    for s in samples:
+        if s.how in ("case", "pair") and s.facts is not None and s.fails:
+            for name in (name for name in s.facts if name.startswith("recipe.")):
+                failing.setdefault(name, set()).add(s.facts[name])
+        elif s.how == "pair" and s.aspect.startswith("recipe.") and s.agrees and s.facts and trigger.holds(s.facts):
+            right.add(s.aspect)
+    asked = [Atom(name, "in", tuple(sorted(failing[name], key=str))) for name in sorted(right & failing.keys())]
+    regions = (
+        Region((*r.atoms, *(a for a in asked if all(a.fact != b.fact for b in r.atoms)))) for r in trigger.regions
+    )
+    return Trigger(trigger.shape, tuple(regions)) if asked else trigger
 
 
 def nearest(samples: Sequence[Sample], trigger: Trigger) -> Sample | None:

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.causes.words import sentence
-from driftnet.learning.trigger import compare, learn_trigger
+from driftnet.learning.experiment import Sample
+from driftnet.learning.trigger import compare, learn_trigger, under_options
 from driftnet.model.case import Case
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
@@ -95,6 +97,27 @@ def test_the_only_option_of_a_recipe_is_tried_at_its_default(runner: Runner) -> 
     finding = saved(case, "onnxruntime-graph", runner, {"float16": "all"})
     found = learn_trigger(finding, resolve("onnxruntime-graph"), runner, seconds=3.0)
     assert "recipe.float16" in found.needed, f"the trigger is {found.trigger}"
+
+
+def test_a_trigger_asks_for_an_option_without_which_the_case_is_right() -> None:
+    def sample(how: str, aspect: str, fails: bool, **options: str) -> Sample:
+        facts = {"0.op": "Relu"} | {f"recipe.{name}": value for name, value in options.items()}
+        return Sample(pool("MaxPool"), {}, how, fails, facts, aspect, agrees=not fails and aspect != "recipe.types")
+
+    samples = [
+        sample("case", "", True, format="QOperator", types="u8", method="KL"),
+        sample("pair", "recipe.format", False, format="QDQ", types="u8", method="KL"),
+        sample("pair", "recipe.types", False, format="QOperator", types="s8", method="KL"),
+        sample("pair", "recipe.method", True, format="QOperator", types="u8", method="ADMM"),
+        sample("pair", "recipe.method", False, format="QOperator", types="u8", method="EMA"),
+    ]
+    before = Trigger(Shape(), (Region((Atom("0.op", "is", "Relu"),)),))
+    (region,) = under_options(before, samples).regions
+    assert region.atoms[1:] == (
+        Atom("recipe.format", "in", ("QOperator",)),
+        Atom("recipe.method", "in", ("ADMM", "KL")),
+    ), "of what fails otherwise nothing is known"
+    assert under_options(before, samples[:1]) == before
 
 
 def test_a_finding_that_does_not_come_back_teaches_nothing(runner: Runner) -> None:
