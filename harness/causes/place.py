@@ -23,6 +23,7 @@ ENTRIES = re.compile(r"\w+/(capi|nn|expr)/")
 
 WRONG: Mapping[str, str] = {
     r"not executed as written": "executed otherwise than written",
+    r"and made by a node too": "name stored and made",
     r"is the range of what": "range of another tensor",
     r"is rounded within": "no range",
     r"holds an infinite|scale .*\binf\b|is inf\b": "infinite scale",

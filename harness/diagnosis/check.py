@@ -33,7 +33,7 @@ from driftnet.model.operators import Trait
 from driftnet.model.signature import folder_name
 from driftnet.model.submodel import Recording, UnrecordedError, recording_within, submodel
 from driftnet.model.verdict import Kind, Observation, Outcome, Tier, Verdict, Word
-from driftnet.model.windows import Judged, live_nodes, survey
+from driftnet.model.windows import Judged, Window, live_nodes, seams, split, survey
 from driftnet.oracle.ball_arithmetic.creation import random_tensors
 from driftnet.oracle.judge import BEFORE, cut_tensors, of_nearest_codes, of_wrong_weights
 from driftnet.oracle.tolerances.table import LEAST_CHANGE, LEAST_SHARE, LOST
@@ -358,7 +358,7 @@ def _localized(inquiry: Inquiry, checked: Checked, unheard: bool) -> Checked:
     culprits = culprits or _blamed(diagnoses)
     if found.excused and not verdict.failed:
         verdict, culprits = _not_usable(case, found)
-    elif verdict.word is Word.AGREES and _undecided(checked) and (unexplained := _unexplained(inquiry, checked, found)):
+    elif not verdict.failed and _undecided(checked) and (unexplained := _unexplained(inquiry, checked, found)):
         rule = BUDGET if found.unsought else verdict.rule
         verdict = replace(verdict, word=Word.ABSTAINS, message=f"{unexplained}: {verdict.message}", rule=rule)
     elif found.unweighed and verdict.word is Word.AGREES:
@@ -433,15 +433,21 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
             inquiry.tell(f"windows on {len(case.feeds)} of {len(inquiry.case.feeds)} inputs: all tensors are too large")
             inquiry = replace(inquiry, trial=replace(inquiry.trial, case=case))
         inquiry = replace(inquiry, inside=_inside(inquiry, recorded, checked))
-        _survey(inquiry, recorded, whole, found.judged)
-        windows = [judged.verdict for judged in found.judged]
-        found.depth = along_the_depth(inquiry.case, windows, inquiry.inside, recorded)
-        failing = _failing(inquiry.trial.target.name, found.judged, whole)
-        found.unlocated = _locate(inquiry, recorded, failing, whole, found, _is_lost(checked))
-        verdicts = [*windows, *(fault.verdict for fault in found.faults)]
-        found.depth = along_the_depth(inquiry.case, verdicts, inquiry.inside, recorded)
         weighing = replace(inquiry, spared=WEIGHED * inquiry.spared)
-        _weigh(weighing, recorded, checked, found)
+        if lost := _undecided(checked) and not inquiry.inside:
+            _locate(inquiry, recorded, [], whole, found, lost)
+        windows = split(inquiry.case, recorded)
+        for pieces in (windows, seams(inquiry.case, windows)):
+            if pieces is not windows and _is_explained(checked, found):
+                break
+            before = len(found.judged)
+            _survey(inquiry, recorded, whole, found, pieces)
+            failing = _failing(inquiry.trial.target.name, found.judged[before:], whole)
+            if failing or not (pieces is windows or found.faults or lost):
+                found.unlocated = _locate(inquiry, recorded, failing, whole, found) or found.unlocated
+            _weigh(weighing, recorded, checked, found)
+        verdicts = [*(judged.verdict for judged in found.judged), *(fault.verdict for fault in found.faults)]
+        found.depth = along_the_depth(inquiry.case, verdicts, inquiry.inside, recorded)
         try:
             with contextlib.suppress(ReferenceError):
                 _weigh_excuses(weighing, recorded, checked, found)
@@ -464,19 +470,29 @@ def _inside(inquiry: Inquiry, recorded: Recording, checked: Checked) -> Inside |
     return look_inside(trial, recorded)
 
 
-def _survey(inquiry: Inquiry, recorded: Recording, whole: Verdict, judged: list[Judged]) -> None:
+def _survey(inquiry: Inquiry, recorded: Recording, whole: Verdict, found: Found, pieces: Sequence[Window]) -> None:
     live, share = len(live_nodes(inquiry.case)), FAILING_SURVEYED if whole.failed else SURVEYED
 
     def explains(verdict: Verdict) -> bool:
         return _is_wrong(verdict, whole) and (verdict.in_values or not whole.in_values)
 
     try:
-        for one in survey(inquiry.case, recorded, lambda part: inquiry.survey(part, share), explains):
-            judged.append(one)
-            seen = {node for j in judged for node in j.nodes}
+        look = partial(inquiry.survey, share=share)
+        for one in survey(inquiry.case, recorded, look, explains, pieces):
+            found.judged.append(one)
+            seen = {node for j in found.judged for node in j.nodes}
             inquiry.tell(f"windows: {len(seen)} of {live} nodes")
     except ExhaustedError:
         inquiry.tell("windows: the budget is spent")
+
+
+def _is_explained(checked: Checked, found: Found) -> bool:
+    """Whether what is found explains the failure, or the loss of an output: then nobody looks at the cuts between
+    windows, which are twice as many."""
+    if checked.verdict.failed and not checked.outputs:
+        return any(not found.is_beside(fault) for fault in found.faults)
+    said = [found.impacts.get(fault.nodes) for fault in found.faults]
+    return sum(weighed.share for weighed in said if weighed) >= EXPLAINED
 
 
 def _is_wrong(verdict: Verdict, whole: Verdict) -> bool:
@@ -493,17 +509,17 @@ def _failing(target: str, judged: Sequence[Judged], whole: Verdict) -> list[Judg
 
 
 def _locate(
-    inquiry: Inquiry, recorded: Recording, failing: Sequence[Judged], whole: Verdict, found: Found, lost: bool
+    inquiry: Inquiry, recorded: Recording, failing: Sequence[Judged], whole: Verdict, found: Found, lost: bool = False
 ) -> Verdict | None:
     """Adds to the faults that are `found`; how a window fails of which the budget did not reach to say why.
 
-    lost   of an output nothing is left
+    lost   of an output nothing is left, nobody can tell whether that is right, and no window was asked yet
     """
     before = [judged for judged in failing if judged.verdict.message.startswith(BEFORE)]
     rest = [judged for judged in failing if judged not in before]
     try:
         suspects = _suspects(inquiry, recorded)
-        if lost and whole.word is Word.ABSTAINS and not failing and not inquiry.inside:
+        if lost:
             suspects = _first_lost(inquiry, recorded)
             inquiry.suspected.extend(suspects)
         early = before or inquiry.suspected  # it fails before it is quantized, or may

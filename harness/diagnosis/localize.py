@@ -13,7 +13,7 @@ from functools import partial
 from driftnet.model.inspect import Case
 from driftnet.model.signature import coarse
 from driftnet.model.submodel import Recording, UnrecordedError, ancestors, reads, submodel
-from driftnet.model.verdict import Verdict, Word
+from driftnet.model.verdict import MADE_TWICE, Verdict, Word
 from driftnet.model.windows import Judged, live_nodes
 from driftnet.reduce.passes import bisect
 from driftnet.reduce.problem import shrink
@@ -66,7 +66,7 @@ def alike(target: str, found: Verdict, wanted: Verdict) -> bool:
     """Whether a part that fails as `found` may be why the whole fails as `wanted`. What ends a part in a stage that the
     whole came through is there for being cut out only."""
     if not found.failed or (found.in_values and wanted.in_values):
-        return found.failed
+        return found.failed and (wanted.about[:1] != (MADE_TWICE,) or found.about[:1] == wanted.about[:1])
     if wanted.surfaces_late:
         return found.in_values or found.stage == wanted.stage
     return coarse(target, found) == coarse(target, wanted)

@@ -132,6 +132,9 @@ class Kind(StrEnum):
 DEPENDS_ON_RUN = (Kind.NONDETERMINISTIC, Kind.STALE_STATE)
 """Kinds that take several runs to tell; one run shows them as something else."""
 
+MADE_TWICE = "made twice"
+"""What a verdict is `about` where a name of the artifact is that of what it stores and of what a node makes."""
+
 
 @dataclass(frozen=True)
 class Verdict:

@@ -93,11 +93,17 @@ def seams(case: Case, windows: Sequence[Window]) -> list[Window]:
 
 
 def survey(
-    case: Case, recorded: Recording, look: Callable[[Case], Verdict], wrong: Callable[[Verdict], bool]
+    case: Case,
+    recorded: Recording,
+    look: Callable[[Case], Verdict],
+    wrong: Callable[[Verdict], bool],
+    pieces: Sequence[Window] | None = None,
 ) -> Iterator[Judged]:
-    """Judge every window and seam; then, while no verdict is `wrong`, halves of what nobody could judge."""
-    windows = split(case, recorded)
-    waiting, asked, affirmed, clean = [*windows, *seams(case, windows)], set[Window](), set[int](), True
+    """Judge these pieces, or every window and seam; then, while no verdict is `wrong`, halves of what nobody could
+    judge."""
+    waiting = split(case, recorded) if pieces is None else list(pieces)
+    waiting += seams(case, waiting) if pieces is None else []
+    asked, affirmed, clean = set[Window](), set[int](), True
     while waiting and clean:
         undecided: list[Window] = []
         for window in waiting:

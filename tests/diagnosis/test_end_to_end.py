@@ -10,7 +10,7 @@ import pytest
 from driftnet.diagnosis import check as checks
 from driftnet.diagnosis import kernels
 from driftnet.diagnosis.check import check
-from driftnet.diagnosis.end_to_end import References, impact, losses, within
+from driftnet.diagnosis.end_to_end import Impact, References, impact, losses, within
 from driftnet.diagnosis.inside import Inside
 from driftnet.diagnosis.localize import Fault
 from driftnet.findings.pipeline import Examination
@@ -301,6 +301,7 @@ def test_what_is_lost_in_company_is_looked_for_where_nobody_can_tell_of_the_whol
         "little is left of output 't20'; in the converted model it is lost first at tensor 't16', and no part cut out"
     ), checked.verdict.message
     assert checked.verdict.rule == ""
+    assert len(checked.judged) == (3 if alone else 5), "where it is known nobody looks at the two cuts"
 
 
 @pytest.mark.parametrize(("cut", "known"), [("_first_lost", False), ("locate", True)])
@@ -401,7 +402,7 @@ def test_a_part_that_cannot_be_cut_out_does_not_end_the_weighing_of_the_others(r
         return submodel(*args, **options)
 
     monkeypatch.setattr(checks, "submodel", unrecorded_once)
-    monkeypatch.setattr(checks, "survey", lambda *args: 2 * [Judged(((0,),), by_rule)])
+    monkeypatch.setattr(checks, "survey", lambda *args: [Judged(((0,),), by_rule)])
     checked = told(runner, monkeypatch, 1, 3, part=by_rule, whole=by_rule)
     assert (len(cut), checked.verdict.word) == (2, Word.DIVERGES), checked.verdict
 
@@ -424,3 +425,23 @@ def test_a_part_that_fails_for_being_cut_out_hides_no_weight_that_does_nothing(r
     assert checked.verdict.word is Word.AGREES, checked.verdict
     assert "but for what does nothing to the outputs: weight" in checked.verdict.message, checked.verdict.message
     assert [note.op_type for note in checked.notes] == ["Conv"], checked.notes
+
+
+@pytest.mark.parametrize(("share", "across"), [(0.9, False), (0.2, True)])
+def test_cuts_between_windows_are_asked_about_only_while_the_error_is_not_explained(runner, monkeypatch, share, across):
+    nodes = [helper.make_node("Neg", [f"t{k}"], [f"t{k + 1}"], name=f"neg{k}") for k in range(20)]
+    case = models.case(nodes, {"t0": np.ones(4, np.float32)}, outputs=[("t20", TensorProto.FLOAT, (4,))])
+
+    def watched(trial):
+        outputs, part = runner.reference.run(trial.case).outputs, trial.case.proto.graph.node
+        if all(node.name != "neg3" for node in part):
+            return Verdict(Word.AGREES, Tier.EXACT), Observation((), outputs)
+        return WRONG, Observation((), tuple({name: 2 * x for name, x in out.items()} for out in outputs))
+
+    monkeypatch.setattr(checks, "watch", watched)
+    monkeypatch.setattr(checks, "look_inside", lambda trial, *args: Inside(trial, ({},)))
+    monkeypatch.setattr(checks, "impact", lambda *args, **more: Impact(share, 1.0))
+    monkeypatch.setattr(checks, "examine", lambda trial, *args, **options: checks.Examination(WRONG))
+    checked = check(Trial(case, resolve("mnn"), {}, runner), ())
+    assert [culprit.node for culprit in checked.culprits] == ["neg3"], checked.verdict
+    assert len(checked.judged) == (5 if across else 3), "three windows, and two cuts"

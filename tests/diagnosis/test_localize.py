@@ -11,7 +11,7 @@ from driftnet.findings.trial import Trial
 from driftnet.model.artifact import Artifact
 from driftnet.model.inspect import Case
 from driftnet.model.submodel import recording
-from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
+from driftnet.model.verdict import MADE_TWICE, Kind, Observation, Tier, Verdict, Word
 from driftnet.model.windows import survey
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.targets.environments import Installed
@@ -119,6 +119,12 @@ def test_what_ends_a_part_in_a_stage_that_the_whole_came_through_explains_nothin
     whole = Verdict(Word.FAILS, stage="execute", kind=Kind.ERROR, message="a scale is no scalar")
     assert alike("mnn", Verdict(word, stage=stage, kind=Kind.ERROR, message="no data"), whole) is expected
     assert alike("mnn", Verdict(Word.DIVERGES, stage="quantize", kind=Kind.WRONG_VALUES), whole), "it ran"
+
+
+def test_only_what_has_a_name_that_means_two_things_explains_such_a_name():
+    clash = replace(WRONG, about=(MADE_TWICE, "scale"))
+    assert not alike("onnxruntime-quant", WRONG, clash), "it may be wrong because of another name"
+    assert alike("onnxruntime-quant", replace(WRONG, about=(MADE_TWICE, "another")), clash)
 
 
 def test_what_is_left_of_a_fault_is_asked_once_more():

@@ -402,6 +402,35 @@ def _embedded(rng: Rng) -> Feed:
     return {"input": (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)}
 
 
+def _spelled(rng: Rng) -> Feed:
+    """Three words of 4 to 10 letters, a place for each of 59 characters."""
+    lengths = rng.integers(4, 11, 3)
+    given = (np.arange(10) < lengths[:, None])[..., None] * np.eye(59)[10 + inputs.letters(rng, 30, 40).reshape(3, 10)]
+    return {"lstm_input": given.astype(np.float32)}
+
+
+def _written(rng: Rng) -> Feed:
+    """A word of nine letters, and the first four of what is made of it."""
+    return {"src": 4 + inputs.letters(rng, 9, 40)[None], "tgt_in": np.array([[1, *(4 + inputs.letters(rng, 4, 40))]])}
+
+
+def _tokens(rng: Rng) -> Feed:
+    """A sentence of 16 tokens in a field of 20."""
+    ids = np.array([[101, *(1996 + inputs.letters(rng, 14, 20000)), 102, 0, 0, 0, 0]])
+    return {"input_ids": ids, "attention_mask": np.int64(ids > 0), "token_type_ids": np.zeros_like(ids)}
+
+
+def _syllables(rng: Rng) -> Feed:
+    """Three syllables, letter by letter."""
+    words = rng.choice(["du", "guang", "lai", "jin", "zhao", "hua"], 3)
+    return {"letters": np.array([[*word, *[""] * (8 - len(word))] for word in words], object)}
+
+
+def _settings(*most: int):
+    """A maker of five lines of a table of settings, each a number below one of `most`."""
+    return lambda rng: {"input": rng.integers(0, most, (5, len(most))).astype(np.float32)}
+
+
 FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "ocr_detector": _picture("x", inputs.page, 192, 256, *IMAGENET),
     "ocr_recognizer": _picture("x", _line, 48, 320, 0.5, 0.5),
@@ -474,6 +503,14 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "text_scan": lambda rng: {"ids": 1 + inputs.letters(rng, 300, 90)},
     "ocr_tiny_detector": _picture("x", inputs.page, 192, 256, *IMAGENET),
     "ocr_tiny_reader": _picture("x", _line, 48, 320, 0.5, 0.5),
+    "tuning_score": _settings(10, 1, 20, 150),
+    "tuning_validity": _settings(4, 5, 10, 100),
+    "word_vector": _spelled,
+    "lemma": _written,
+    "derived_form": _written,
+    "sung_letters": _syllables,
+    "sung_spectrum": lambda rng: {"xs": inputs.music(rng, 1536, 44100).reshape(3, 512).astype(np.float32)},
+    "sentence_vector": _tokens,
     "vowel_marks": lambda rng: {"input": 1 + inputs.letters(rng, 48, 40)[None]},
 }
 

@@ -105,6 +105,11 @@ def test_a_right_artifact_has_no_problem(form):
     assert problems(FORMS[form]) == [], f"{form} is right"
 
 
+def test_a_name_that_is_stored_and_made_is_told_alone():
+    """A quantizer calls its scales after tensors, and so did the one before it."""
+    assert problems(DYNAMIC, ds=np.float32(0.1)) == [("topology", "ds")]
+
+
 def test_a_range_is_as_exact_as_its_scale_is_stored():
     nodes = [("QuantizeLinear", ["x", "s", "zero"], ["q"], {}), ("DequantizeLinear", ["q", "s", "zero"], ["d"], {})]
     floating = model([("Neg", ["x"], ["y"], {})])

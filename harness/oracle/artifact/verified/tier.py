@@ -10,6 +10,7 @@ Comparison, of which every question is asked. Where a message begins so, the rul
 
     execution  ...  as written                                                    execution.py
     topology   ...  is not the float model's, is gone, could not be matched       topology.py, told by messages.py
+    topology   ...  is stored in the artifact, and made by a node too             this module
     topology   ...  makes ... of shape, where the artifact's node is right         format.py, reader.py: how it is read
     parameter  ...  holds ..., the float model ...; has shape; of the bias        constants.py
     parameter  ...  uses ... of its codes                                         code_usage.py
@@ -23,10 +24,11 @@ the module of its message.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 from driftnet.model.graph import Graph, Node, Values
-from driftnet.model.verdict import Kind, Tier, Verdict, Word
+from driftnet.model.verdict import MADE_TWICE, Kind, Tier, Verdict, Word
 from driftnet.oracle.artifact.verified.calibration import Calibration, calibration_of
-from driftnet.oracle.artifact.verified.comparison import Problem
+from driftnet.oracle.artifact.verified.comparison import Problem, problem_of
 from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.equalization import inserted
 from driftnet.oracle.artifact.verified.execution import Execution, execution, saturates
@@ -94,6 +96,8 @@ def compare(
     balls   for each feed, every tensor of the artifact as far as it is known
     calibration, span   as in a Comparison
     """
+    if clashes := made_twice(graph):  # of what that name means nobody can say anything
+        return Answers(tuple(clashes), {first_result(node): node for node in model.nodes}, len(model.nodes), {})
     read = read_artifact(graph, kept_by(model))
     model = inserted(model, read) if span is None else model
     constants, artifact = unfolded(model, folded(model), read)
@@ -121,6 +125,18 @@ def compare(
     tensors = [name for node in graph.nodes for name in node.outputs]
     counterparts = {name: firsts[real] for name in tensors if (real := artifact.stands_for(name)) in firsts}
     return Answers(tuple(problems), doubtful, len(comparison.pairs), counterparts)
+
+
+def made_twice(graph: Graph) -> list[Problem]:
+    """Names that a quantizer gave to what it stores, though a node of the float model makes what is called so: as it
+    does to the scale of a model that was quantized before."""
+    said = "{!r} is stored in the artifact, and made by a node too"
+    return [
+        replace(problem_of(node, "topology", np.inf, 0.0, said.format(name), where=name), about=(MADE_TWICE, name))
+        for node in graph.nodes
+        for name in node.outputs
+        if name in graph.initializers
+    ]
 
 
 def compare_form(model: Graph, graph: Graph) -> tuple[Problem, ...]:
