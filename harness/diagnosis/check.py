@@ -436,9 +436,9 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
         weighing = replace(inquiry, spared=WEIGHED * inquiry.spared)
         if lost := _undecided(checked) and not inquiry.inside:
             _locate(inquiry, recorded, [], whole, found, lost)
-        windows = split(inquiry.case, recorded)
+        known, windows = bool(found.faults), split(inquiry.case, recorded)
         for pieces in (windows, seams(inquiry.case, windows)):
-            if pieces is not windows and _is_explained(checked, found):
+            if pieces is not windows and (known or _is_explained(checked, found)):
                 break
             before = len(found.judged)
             _survey(inquiry, recorded, whole, found, pieces)

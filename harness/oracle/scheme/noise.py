@@ -50,9 +50,9 @@ class Noise:
 def of_scheme(question: Question, scheme: Scheme) -> Noise:
     """By the scheme: every float tensor of the main graph but its constants, and the weights."""
     calibrated = calibration.steps(question, scheme)
-    formula = {name: step for name, step in calibrated.items() if step.low < step.high}
     empty = {name for name, codes in question.artifact.tensors.items() if codes.scale == 0}
-    nothing = (calibrated.keys() - formula) | (empty & calibrated.keys())
+    formula = {name: step for name, step in calibrated.items() if step.low < step.high and name not in empty}
+    nothing = calibrated.keys() - formula
     unknown = {name for name in nothing if any(record[name].any() for record in question.records)}
     unknown |= calibration.vanished(question)
     formula |= _fixed(question.graph, scheme, formula)

@@ -156,7 +156,7 @@ def test_copies_of_a_tensor_in_another_layout_may_be_clipped_by_themselves(runne
     assert not found
 
 
-def test_what_was_so_small_in_calibration_that_it_has_no_step_is_not_judged(runner):
+def test_what_was_so_small_in_calibration_that_it_has_no_step_is_not_accused(runner):
     model = network()
     question = Question(model, (), runner.reference.run(model).outputs, runner.reference, CLIPS)
     tensors = {name: tensor(step) for name, step in steps(question, CLIPS).items()}
@@ -164,6 +164,8 @@ def test_what_was_so_small_in_calibration_that_it_has_no_step_is_not_judged(runn
     assert asked(runner, model, wrong, CLIPS, {"tensors": tensors}).word is Word.DIVERGES
     tensors["h"]["scale"] = 0.0
     assert asked(runner, model, wrong, CLIPS, {"tensors": tensors}).word is Word.ABSTAINS
+    right = asked(runner, model, quantized(model), CLIPS, {"tensors": tensors})
+    assert right.word is Word.AGREES, "it is as the noise of all others explains"
 
 
 def tensor(step: Step, narrowed: float = 1.0) -> dict[str, float]:
