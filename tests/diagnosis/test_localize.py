@@ -124,7 +124,7 @@ def test_what_ends_a_part_in_a_stage_that_the_whole_came_through_explains_nothin
 def test_only_what_has_a_name_that_means_two_things_explains_such_a_name():
     clash = replace(WRONG, about=(MADE_TWICE, "scale"))
     assert not alike("onnxruntime-quant", WRONG, clash), "it may be wrong because of another name"
-    assert alike("onnxruntime-quant", replace(WRONG, about=(MADE_TWICE, "another")), clash)
+    assert alike("onnxruntime-quant", replace(WRONG, about=(MADE_TWICE, "another")), clash), "it has such a name too"
 
 
 def test_what_is_left_of_a_fault_is_asked_once_more():

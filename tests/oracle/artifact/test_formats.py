@@ -107,13 +107,13 @@ def test_of_two_transposes_that_cancel_the_first_may_be_made_of_the_result_of_th
 def test_transposes_may_cancel_with_a_rounding_between_them_and_one_that_reads_the_first_travel():
     started = [("Sin", ["s"], ["c"], {}), ("Neg", ["c"], ["t"], {})]
     floating = [("Cos", ["x"], ["s"], {}), *started, ("Transpose", ["t"], ["u"], {}), ("Neg", ["u"], ["v"], {})]
-    floating += [("Transpose", ["u"], ["w"], {}), ("Abs", ["w"], ["a"], {}), ("Transpose", ["v"], ["b"], {})]
+    floating += [("Transpose", ["u"], ["w"], {}), ("Abs", ["w"], ["a"], {}), ("Transpose", ["v"], ["k"], {})]
     rounded = [("Cos", ["xd"], ["s"], {}), *started, ("QuantizeLinear", ["t", "xs", "xz"], ["tq"], {})]
     rounded += [("DequantizeLinear", ["tq", "xs", "xz"], [name], {}) for name in ("w_DequantizeLinear_Output", "td")]
     rounded += [("Abs", ["w_DequantizeLinear_Output"], ["a"], {})]
-    ends = [("Add", ["a", "b"], ["y"], {})]
+    ends = [("Add", ["a", "k"], ["y"], {})]
     for op, expected in (("Neg", []), ("Exp", ["v"])):
-        found = problems([*RELU[:2], *rounded, (op, ["td"], ["b"], {}), *ends], model([*floating, *ends]))
+        found = problems([*RELU[:2], *rounded, (op, ["td"], ["k"], {}), *ends], model([*floating, *ends]))
         assert [where for _, where in found] == expected, op
 
 
@@ -163,9 +163,9 @@ def test_of_an_operand_that_was_moved_back_and_forth_both_kinds_are_right():
 
 def test_of_a_movement_that_does_nothing_one_may_read_the_operand_and_others_the_rounded_result():
     moved = ("Transpose", ["x"], ["t"], {"perm": [0, 1]})
-    floating = model([moved, ("Sin", ["t"], ["a"], {}), ("Neg", ["t"], ["b"], {}), ("Add", ["a", "b"], ["y"], {})])
+    floating = model([moved, ("Sin", ["t"], ["a"], {}), ("Neg", ["t"], ["k"], {}), ("Add", ["a", "k"], ["y"], {})])
     rounded = [("QuantizeLinear", ["t", "xs", "xz"], ["tq"], {}), ("DequantizeLinear", ["tq", "xs", "xz"], ["td"], {})]
-    rest = [moved, *rounded, ("Neg", ["td"], ["b"], {}), ("Add", ["a", "b"], ["y"], {})]
+    rest = [moved, *rounded, ("Neg", ["td"], ["k"], {}), ("Add", ["a", "k"], ["y"], {})]
     for op, expected in (("Sin", []), ("Cos", [("topology", "a")])):
         assert problems([(op, ["x"], ["a"], {}), *rest], floating) == expected, op
 
