@@ -232,7 +232,8 @@ def _to_rounding(question: Question) -> Question:
 
 
 def _quantized(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
-    """Lossless and artifact ask different questions, and either may accuse. Where neither can tell, budget is asked."""
+    """Lossless and artifact ask different questions, and either may accuse. Where neither can tell, budget is asked;
+    and at last the artifact again, of what the reference makes of it too."""
     verdicts = dict(lossless.decide(question, places))
     for tier in (artifact.decide, simulation.decide):
         for place, second in tier(question, places).items():
@@ -241,7 +242,11 @@ def _quantized(question: Question, places: Sequence[Place]) -> dict[Place, Verdi
             if heard or second.culprits:  # where both accuse, the one that names a node is believed
                 verdicts[place] = second
     unknown = [place for place in places if verdicts[place].word is Word.ABSTAINS and not verdicts[place].rule]
-    return verdicts | (dict(budget.decide(question, unknown)) if unknown else {})
+    verdicts |= budget.decide(question, unknown) if unknown else {}
+    unknown = [place for place in unknown if verdicts[place].word is Word.ABSTAINS and not verdicts[place].rule]
+    same = artifact.as_reference_runs(question, unknown) if unknown else []
+    last = artifact.decide(question, same, as_run=True) if same else {}
+    return verdicts | {place: verdict for place, verdict in last.items() if verdict.word is Word.AGREES}
 
 
 def _asked(tiers: Sequence[Decide], question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:

@@ -554,6 +554,28 @@ def test_behind_a_node_that_cannot_be_compared_the_tier_abstains():
     )
 
 
+def test_what_nobody_can_evaluate_is_as_written_where_the_reference_runs_it_so(runner):
+    """Of an index that lies near a whole number before it is cut nobody knows what it takes."""
+    cut = [("Mul", ["x", "tenth"], ["p"], {}), ("Cast", ["p"], ["c"], {"to": TensorProto.INT64})]
+    whole = model([*cut, ("Gather", ["table", "c"], ["y"], {})], tenth=np.float32(0.1), table=np.float32(range(9)) ** 2)
+    case = Case(whole.SerializeToString(), ({"x": np.array([[10, 20, 30, 40], [5, 15, 20, 70]], np.float32)},))
+    (right,) = runner.reference.outputs(case)
+    asked = Question(
+        case,
+        (right,),
+        (right,),
+        runner.reference,
+        Scheme(weight_codes=(-127, 127)),
+        artifact=Artifact(model=case.model),
+    )
+    place = (0, "y")
+    assert artifact.decide(asked, [place])[place].word is Word.ABSTAINS, "is it known now? then this says nothing"
+    assert artifact.as_reference_runs(asked, [place]) == [place]
+    assert artifact.decide(asked, [place], as_run=True)[place].word is Word.AGREES
+    off = replace(asked, observed=({"y": right["y"] + 1},))
+    assert artifact.as_reference_runs(off, [place]) == [], "it gives something else"
+
+
 def test_without_an_artifact_the_tier_abstains():
     asked = replace(question(QDQ, X), artifact=UNTOLD)
     assert artifact.decide(asked, [(0, "y")])[0, "y"].word is Word.ABSTAINS

@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from driftnet.model.case import Case
 from driftnet.model.graph import Graph, Node, Values
 from driftnet.model.verdict import MADE_TWICE, Kind, Tier, Verdict, Word
 from driftnet.oracle.artifact.verified.calibration import Calibration, calibration_of
@@ -46,6 +47,7 @@ from driftnet.oracle.exemptions import documented, saturation
 from driftnet.oracle.question.answers import abstains, agrees
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme.precomputed import folded
+from driftnet.run.reference import ReferenceError
 
 TIER = Tier.ARTIFACT
 
@@ -66,8 +68,12 @@ class Answers:
     counterparts: Mapping[str, str]
 
 
-def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
-    """Judge places of a run whose artifact is a quantized ONNX model; abstain where there is none."""
+def decide(question: Question, places: Sequence[Place], *, as_run: bool = False) -> Mapping[Place, Verdict]:
+    """Judge places of a run whose artifact is a quantized ONNX model; abstain where there is none.
+
+    as_run   these places are what the reference, which optimizes nothing, makes of the artifact, bit by bit: where
+             nobody can evaluate it, that is as it is written
+    """
     graph, scheme = question.written, question.scheme
     if graph is None:
         return {place: abstains(TIER, place, "the artifact cannot be read", []) for place in places}
@@ -81,7 +87,19 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
         worst = max(found.problems, key=lambda p: (p.question == "parameter", p.excess))
         message = f"{worst.question} {worst.where}: {worst.message}"
         return {place: _diverges(place, worst, "quantize", message, culprits=(worst.culprit,)) for place in places}
-    return _executed(question, graph, evaluations, places, found.doubtful)
+    return _executed(question, graph, evaluations, places, found.doubtful, as_run)
+
+
+def as_reference_runs(question: Question, places: Sequence[Place]) -> list[Place]:
+    """Those of the places that are, bit by bit, what the reference makes of the artifact."""
+    if question.artifact.model is None:
+        return []
+    try:
+        runs = question.reference.outputs(Case(question.artifact.model, question.case.feeds))
+    except ReferenceError:
+        return []
+    same = [(feed, name) for feed, name in places if name in runs[feed]]
+    return [p for p in same if np.array_equal(question.pair(p)[0], runs[p[0]][p[1]], equal_nan=True)]
 
 
 def compare(
@@ -187,6 +205,7 @@ def _executed(
     evaluations: Mapping[int, Evaluation],
     places: Sequence[Place],
     doubtful: Mapping[str, Node],
+    as_run: bool,
 ) -> dict[Place, Verdict]:
     runs: dict[int, Execution] = {
         feed: execution(graph, evaluation, question.case.feeds[feed], question.observed[feed])
@@ -206,7 +225,7 @@ def _executed(
                 excused = documented.excuse(question, graph, place, TIER)
                 message = f"the artifact is not executed as written: {question.describe(place)}: {problem.message}"
                 verdicts[place] = excused or _diverges(place, problem, "execute", message)
-        elif unknown is not None:
+        elif unknown is not None and not as_run:
             verdicts[place] = abstains(TIER, place, "the artifact cannot be evaluated", [unknown] if unknown else [])
         elif unsure := [n.op for n in question.graph.ancestors(name) if first_result(n) in doubtful]:
             verdicts[place] = abstains(TIER, place, "these nodes could not be matched to the quantized graph", unsure)
