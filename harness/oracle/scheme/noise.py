@@ -22,7 +22,7 @@ from driftnet.model.inspect import Case, refill
 from driftnet.model.operators import RECURRENT
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme import calibration, formulas
-from driftnet.oracle.tolerances.table import DEEPEST_CLIP
+from driftnet.oracle.tolerances.table import DEEPEST_CLIP, LARGEST_VANISHED
 from driftnet.targets.interface import Scheme
 from onnx import NodeProto, helper, numpy_helper
 
@@ -38,6 +38,7 @@ class Noise:
     partly    consumers may read a tensor unquantized
     unknown   tensors that were zero in calibration, or so small that the quantizer took them for it, and are not now:
               no formula says what becomes of them
+    untold    tensors of which calibration saw something and the quantizer tells no step: left as they are, it seems
     """
 
     activations: Mapping[str, calibration.Step]
@@ -45,6 +46,7 @@ class Noise:
     narrowed: Mapping[str, tuple[float, ...]]
     partly: bool
     unknown: frozenset[str] = frozenset()
+    untold: frozenset[str] = frozenset()
 
 
 def of_scheme(question: Question, scheme: Scheme) -> Noise:
@@ -52,7 +54,8 @@ def of_scheme(question: Question, scheme: Scheme) -> Noise:
     calibrated = calibration.steps(question, scheme)
     empty = {name for name, codes in question.artifact.tensors.items() if codes.scale == 0}
     formula = {name: step for name, step in calibrated.items() if step.low < step.high and name not in empty}
-    nothing = calibrated.keys() - formula
+    untold = {n for n in empty & calibrated.keys() if calibrated[n].high - calibrated[n].low >= LARGEST_VANISHED}
+    nothing = calibrated.keys() - formula - untold
     unknown = {name for name in nothing if any(record[name].any() for record in question.records)}
     unknown |= calibration.vanished(question)
     formula |= _fixed(question.graph, scheme, formula)
@@ -67,7 +70,9 @@ def of_scheme(question: Question, scheme: Scheme) -> Noise:
         for name, step in activations.items()
     )
     partly = scheme.clips or strays
-    return Noise(activations, weight_steps(question.graph, scheme), narrowed, partly, frozenset(unknown))
+    return Noise(
+        activations, weight_steps(question.graph, scheme), narrowed, partly, frozenset(unknown), frozenset(untold)
+    )
 
 
 def _around(

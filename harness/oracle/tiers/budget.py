@@ -52,8 +52,10 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
         return {place: _cannot_tell(question, place, "nothing is quantized") for place in places}
     noise = of_scheme(question, question.scheme)
     verdicts = {place: agrees(Tier.BUDGET, place) for place in places if _within_half_a_step(question, place, noise)}
+    for place in (place for place in places if place not in verdicts and _rests_on(question, place, noise.unknown)):
+        verdicts[place] = _cannot_tell(question, place, "calibration saw nothing but zeros")
     disputed = [place for place in places if place not in verdicts]
-    unknown = [place for place in disputed if _rests_on(question, place, noise.unknown)]
+    untold = [place for place in disputed if _rests_on(question, place, noise.untold)]
     if disputed and question.is_too_large:
         return verdicts | {place: _cannot_tell(question, place, TOO_LARGE) for place in disputed}
     samples: list[Sequence[Values]] = []
@@ -63,10 +65,10 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
         samples += sampled(noise, question, range(len(samples), count))
         for place in disputed:
             verdicts[place] = _judge(question, place, [sample[place[0]] for sample in samples])
-        disputed = [place for place in disputed if verdicts[place].error > SCORE / 2 and place not in unknown]
-    for place in unknown:  # what the noise of all other tensors explains is right, whatever becomes of these
+        disputed = [place for place in disputed if verdicts[place].error > SCORE / 2 and place not in untold]
+    for place in untold:  # what the noise of all other tensors explains is right, whatever becomes of these
         if verdicts[place].word is not Word.AGREES:
-            verdicts[place] = _cannot_tell(question, place, "calibration saw nothing but zeros, or nothing")
+            verdicts[place] = _cannot_tell(question, place, "the quantizer tells no step of a tensor")
     return verdicts
 
 

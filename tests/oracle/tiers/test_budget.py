@@ -156,7 +156,7 @@ def test_copies_of_a_tensor_in_another_layout_may_be_clipped_by_themselves(runne
     assert not found
 
 
-def test_what_was_so_small_in_calibration_that_it_has_no_step_is_not_accused(runner):
+def test_what_rests_on_a_tensor_of_which_no_step_is_told_is_not_accused(runner):
     model = network()
     question = Question(model, (), runner.reference.run(model).outputs, runner.reference, CLIPS)
     tensors = {name: tensor(step) for name, step in steps(question, CLIPS).items()}
