@@ -55,7 +55,7 @@ def run(plan: Plan, listener: Listener, *, done: Container[int] = ()) -> None:
     """
     started, cpu_before = time.monotonic(), cpu_seconds()
     sweep_semaphores()
-    context = multiprocessing.get_context("spawn")
+    context, noted = multiprocessing.get_context("spawn"), list[int]()
     try:
         with _signals_noted() as noted:
             campaign = _Campaign(plan, listener, _Work(plan, done), context.Event(), noted)
@@ -69,7 +69,7 @@ def run(plan: Plan, listener: Listener, *, done: Container[int] = ()) -> None:
     finally:
         for place in (MEMORY, tempfile.gettempdir()):  # a shard that was killed while it began has left its own
             sweep_scratch(Path(place))
-        listener(Ended(time.monotonic() - started, cpu_seconds() - cpu_before))
+        listener(Ended(time.monotonic() - started, cpu_seconds() - cpu_before, bool(noted)))
 
 
 def _executor(plan: Plan, context: SpawnContext, stop: SharedEvent) -> Executor:

@@ -13,11 +13,13 @@ Drawn = Mapping[str, Mapping[str, tuple[str, ...]]]
 """The forms of operators in a graph (`driftnet.campaign.coverage`): operator -> trait -> values."""
 
 
-class Begun(Struct, frozen=True, tag_field="event", tag="begun"):
-    """A run begins, or goes on. cases: those that stood in its folder of cases before."""
+class Begun(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="begun"):
+    """A run begins, or goes on. cases: those that stood in its folder of cases before. given: the names of the models
+    whose neighbours it draws."""
 
     seed: int
     cases: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
 
 
 class Asked(Struct, frozen=True, tag_field="event", tag="asked"):
@@ -74,11 +76,13 @@ class Found(Struct, frozen=True, tag_field="event", tag="found"):
     cpu: float = 0.0
 
 
-class Learned(Struct, frozen=True, tag_field="event", tag="learned"):
-    """What was found earlier has its cause now, one of its own or that of another; cpu: what that took."""
+class Learned(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="learned"):
+    """What was found earlier has its cause now. known: the path of the known case with which it shares that, "" where
+    it is one of its own; cpu: what that took."""
 
     case: str
     cpu: float
+    known: str = ""
 
 
 class Warned(Struct, frozen=True, tag_field="event", tag="warned"):
@@ -123,11 +127,15 @@ class Tick(Struct, frozen=True, tag_field="event", tag="tick"):
     left: float
 
 
-class Ended(Struct, frozen=True, tag_field="event", tag="ended"):
-    """The end, however it came: wall seconds, and the CPU seconds of this process and all it has started."""
+class Ended(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="ended"):
+    """The end, however it came: wall seconds, and the CPU seconds of this process and all it has started.
+
+    interrupted   somebody ended it before its time
+    """
 
     elapsed: float
     cpu: float
+    interrupted: bool = False
 
 
 Event = Begun | Asked | Examined | Found | Learned | Warned | LeftOut | Failed | Done | Tick | Ended

@@ -40,7 +40,6 @@ from driftnet.generators import bulk
 from driftnet.generators.building.profile import EVERYTHING, Profile
 from driftnet.generators.focus import operators_of
 from driftnet.handover import handover
-from driftnet.handover.control import SECONDS
 from driftnet.learning.experiment import Sample
 from driftnet.learning.study import proposal, sharing, study
 from driftnet.model.inspect import Case
@@ -388,6 +387,8 @@ class Shard:
             corpus.remove(loose)
             self._forget(saved.id)
             return issue
+        if self._waits:  # it may end while this is learned of, or its control searched for
+            handover.write(loose, finding.installed, self.runner, seconds=0.0)
         if self._may_learn:
             return self._learned(saved, finding.installed, finding.where)
         self.waiting.append((loose, finding.installed, finding.where))
@@ -415,13 +416,12 @@ class Shard:
         return self.plan.cases is None and not self.plan.cluster
 
     def _hand_over(self, new: New, installed: Installed) -> None:
-        """Write what a maintainer needs beside a new finding; where that takes too much of a run, without a control as
-        long as nothing was learned of it."""
+        """Write what a maintainer needs beside a new finding, with a control; where that takes too much of a run, not
+        before it is learned of."""
         begun = self.runner.all_cpu_seconds
-        hurried = self._waits and not new.samples and self.handing_seconds >= HANDING * begun
-        seconds = 0.0 if hurried else SECONDS
-        handover.write(new.path, installed, self.runner, samples=new.samples, seconds=seconds)
-        self.handing_seconds += self.runner.all_cpu_seconds - begun
+        if not self._waits or new.samples or self.handing_seconds < HANDING * begun:
+            handover.write(new.path, installed, self.runner, samples=new.samples)
+            self.handing_seconds += self.runner.all_cpu_seconds - begun
 
     def _learned(self, saved: corpus.SavedCase, installed: Installed, where: Where) -> New | KnownIssue:
         """What lies loose, with a cause of its own; the known issue instead with which it shares that."""
@@ -452,7 +452,8 @@ class Shard:
                 new = self._learned(corpus.load(path), installed, where)
             if isinstance(new, New):
                 self._hand_over(new, installed)
-            yield Learned(path.name, self.runner.all_cpu_seconds - begun)
+            known = "" if isinstance(new, New) else str(new.saved.path)
+            yield Learned(path.name, self.runner.all_cpu_seconds - begun, known)
 
     @property
     def steers(self) -> bool:

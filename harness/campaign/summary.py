@@ -133,6 +133,7 @@ class Summary(Struct, kw_only=True):
     cpu_by      CPU seconds of the cases that did not fail, of known and of new failures, of handing over what is
                 new, of everything else
     errors      of driftnet itself, and saved cases that were left out because they are not whole
+    interrupted   somebody ended it before its time
     night       of a run with a state
     """
 
@@ -157,6 +158,7 @@ class Summary(Struct, kw_only=True):
     mistaken: Count = 0
     findings: list[Entry] = []
     errors: list[Failed] = []
+    interrupted: bool = False
     night: Tonight | None = None
 
     @property
@@ -219,6 +221,9 @@ class Tally:
                 self._met(Path(event.path), event.release)
             case Learned():
                 self._spent("new", event.cpu)
+                if event.known:
+                    summary.findings = [finding for finding in summary.findings if finding.id != event.case]
+                    self._met(Path(event.known), "")
             case Done():
                 summary.models += 1
                 summary.next_index = max(summary.next_index, event.index + 1)
@@ -232,6 +237,7 @@ class Tally:
             case Ended():
                 summary.wall_seconds = self.wall_before + event.elapsed
                 summary.cpu_seconds = self.cpu_before + event.cpu
+                summary.interrupted = event.interrupted
                 self.settle()
             case Begun():
                 self.wall_before, self.cpu_before = summary.wall_seconds, summary.cpu_seconds
@@ -275,8 +281,9 @@ class Tally:
         entry = next((finding for finding in findings if finding.id == path.name), None)
         if entry is None:
             try:
-                saved = corpus.load(path if path.exists() else next(self.run_cases.glob(f"*/*/{path.name}"), path))
-                ours = saved.id not in self.before and path.resolve().is_relative_to(self.run_cases.resolve())
+                own = (folder for depth in ("*", "*/*") for folder in self.run_cases.glob(f"{depth}/{path.name}"))
+                saved = corpus.load(next(own, path))  # it may have got a cause since, and the report another place
+                ours = saved.id not in self.before and self.run_cases in (saved.path or path).parents
                 status = "new" if ours else "known"
                 findings.append(entry := described(saved, release or (*saved.seen, "")[0], status))
             except UserError:  # it was removed or damaged since

@@ -96,7 +96,12 @@ def driftnet() -> None:
 
 @driftnet.command(short_help="Generate graphs and save what diverges.")
 @options.target
-@click.option("--minutes", type=Amount(min=0, max=MONTH / 60), metavar="M", help="Stop after M minutes.  [default: 2]")
+@click.option(
+    "--minutes",
+    type=Amount(min=0, min_open=True, max=MONTH / 60),
+    metavar="M",
+    help="Stop after M minutes.  [default: 2]",
+)
 @click.option("--cases", type=click.IntRange(min=1), metavar="N", help="Stop after N cases (model x target x recipe).")
 @click.option(
     "--seed",

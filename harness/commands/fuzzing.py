@@ -61,7 +61,8 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
     new = Summary(seed=plan.seed, cases=0, models=0)
     summary, done = _resumed(plan) if plan.resume else (new, frozenset[int]())
     tally, journal = Tally(plan.found, summary), Journal(plan.report)
-    begun = Begun(plan.seed, () if plan.resume else tuple(path.name for path in case_folders(plan.found)))
+    before = () if plan.resume else tuple(path.name for path in case_folders(plan.found))
+    begun = Begun(plan.seed, before, _given(plan))
     journal.write(begun)
     tally(begun)
     _save(plan, case_folders(plan.found))
@@ -72,7 +73,8 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
             listener(tally.summary, event)
 
     if aside:
-        tell(Warned(f"an earlier run has written into {plan.report}; what it told stands in {aside} now"))
+        stay = f"; what it found stays there and is known: {len(before)} cases" if before else ""
+        tell(Warned(f"an earlier run has written into {plan.report}; what it told stands in {aside} now{stay}"))
     if plan.state:
         plan, night = nights.begin(plan, plan.state, tell)
         coverage.take(night.state, plan.report)  # what was asked before it was killed
@@ -119,15 +121,25 @@ def _save(plan: Plan, found: Iterable[Path]) -> list[Path]:
 
 def _resumed(plan: Plan) -> tuple[Summary, frozenset[int]]:
     summary, done = derived(plan.report, plan.found)
-    seeds = {event.seed for history in histories(plan.report) for event in history if isinstance(event, Begun)}
-    if seeds != {plan.seed}:
-        said = f"that run has seed {min(seeds)}, not {plan.seed}" if seeds else "it has no journal"
+    begun = [event for history in histories(plan.report) for event in history if isinstance(event, Begun)]
+    said = "" if begun else "it has no journal"
+    for event in begun:
+        if event.seed != plan.seed:
+            said = f"that run has seed {event.seed}, not {plan.seed}"
+        elif event.given != _given(plan):
+            said = f"that run draws neighbours of {', '.join(event.given)}" if event.given else "that run has no --from"
+    if said:
         raise UserError(
             f"cannot go on with the run of {plan.report}: {said}",
-            hint="give the --report DIR of a run, and the same --seed",
+            hint="give the --report DIR of a run, and the same --seed and --from",
             kind="report",
         )
     return summary, done
+
+
+def _given(plan: Plan) -> tuple[str, ...]:
+    """The names of the models whose neighbours are drawn."""
+    return tuple(path.name for path in plan.seeds)
 
 
 def generate(

@@ -19,7 +19,7 @@ from driftnet.findings.names import TESTS
 from driftnet.findings.pipeline import Effort, Finding, examine
 from driftnet.findings.trial import Trial, watch
 from driftnet.learning.study import proposal, sharing, study
-from driftnet.model.inspect import Case, digest
+from driftnet.model.inspect import Case, digest, graph_inputs
 from driftnet.model.verdict import Word
 from driftnet.run.runner import Runner
 from driftnet.targets import recipe as recipes
@@ -35,6 +35,9 @@ EFFORT = Effort(seconds=10.0, calls=300)
 
 DAMAGED_HEAP = re.compile(r"(free|malloc|realloc|munmap_chunk)\(\)|corrupted|ended by SIGABRT in \w+$")
 """What the C library says, or fails to say, when it finds the heap damaged: where depends on what the heap holds."""
+
+
+_HINT = "Case(model, feeds) is the bytes of an ONNX model, and one mapping or more of the names of its inputs to arrays"
 
 
 class Divergence(AssertionError):
@@ -115,7 +118,8 @@ class Examiner:
 
         Raises a subclass of Divergence for a failure that nothing explains and that fresh processes show every time.
         By then it is reduced, and saved; what it says is for people. Raises UserError for a target or a recipe that
-        there is not.
+        there is not, and for a case that says nothing of one: a model that is none, or that the reference refuses, or
+        no feed.
         """
         __tracebackhide__ = True
         asked = Asked(digest(case), target, repr(recipe))
@@ -132,10 +136,18 @@ class Examiner:
         if target not in self.installed:  # looking one up costs as much as some cases
             self.installed[target] = resolve(target)
         installed = self.installed[target]
+        try:
+            names = ", ".join(value.name for value in graph_inputs(case.proto))
+        except Exception as e:  # protobuf's DecodeError, whose module has no types
+            raise UserError(f"the model of the case cannot be read: {e}", hint=_HINT, kind="model") from None
+        if not case.feeds:
+            raise UserError(f"the case has no feeds; its model reads {names}", hint=_HINT, kind="model")
         return Trial(case, installed, recipes.validated(installed.target, recipe), self.runner)
 
     def _answer(self, trial: Trial) -> Word | Divergence:
         result = examine(trial, self.known_issues, effort=EFFORT)
+        if result.verdict.word is Word.INVALID:
+            raise UserError(result.verdict.message, hint=_HINT, kind="model")
         if (finding := result.finding) is None or result.known or _is_by_chance(finding):
             return result.verdict.word
         saved = self._kept(finding)

@@ -101,9 +101,11 @@ def resolve(word: str, *, python: str | None = None) -> Installed:
         held = _executable(python)
         release = _release_in(held, target.distribution)
     if release is None:
+        extras = metadata.metadata("driftnet").get_all("Provides-Extra") or ()
+        package = f"driftnet[{name}]" if name in extras else target.distribution
         raise UserError(
             f"target {name} needs the package {target.distribution}, which {held} does not hold",
-            hint=f"install it there, or name a release, {name}==RELEASE, and it gets an environment of its own",
+            hint=f"pip install '{package}' there, or name {name}==RELEASE, and it gets an environment of its own",
             kind="target",
         )
     if wanted and wanted != release:

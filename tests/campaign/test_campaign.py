@@ -119,6 +119,7 @@ def test_an_interrupted_run_ends_in_order_with_everything_saved(tmp_path, number
     out, err = process.communicate(timeout=60)
     result = json.loads(out)
     assert process.returncode == 1, err.decode()
+    assert result["interrupted"], "it reads like a run that came to its end"
     assert result["findings"]
     assert {f["id"] for f in result["findings"]} == {p.name for p in case_folders(report / "cases")}
     assert json.loads((report / "summary.json").read_text(encoding="utf-8"))["cases"] == result["cases"]
@@ -193,10 +194,17 @@ def test_cpu_time_that_a_killed_shard_took_along_is_told_by_its_cases(tmp_path):
     assert (told["cpu_seconds"], told["cpu_by"]) == (5.0, {"clean": 5.0, "other": 0.0})
 
 
-@pytest.mark.parametrize(("seed", "says"), [(None, "it has no journal"), (4, "that run has seed 4, not 0")])
-def test_a_run_that_is_not_there_is_not_gone_on_with(tmp_path, seed, says):
-    if seed is not None:
-        Journal(tmp_path / "report").write(Begun(seed))
+@pytest.mark.parametrize(
+    ("begun", "says"),
+    [
+        (None, "it has no journal"),
+        (Begun(4), "that run has seed 4, not 0"),
+        (Begun(0, given=("a.onnx",)), "that run draws neighbours of a.onnx"),
+    ],
+)
+def test_a_run_that_is_not_there_is_not_gone_on_with(tmp_path, begun, says):
+    if begun is not None:
+        Journal(tmp_path / "report").write(begun)
     with pytest.raises(UserError, match=f"cannot go on with the run of .*: {says}"):
         fuzz(tmp_path, cases=1, resume=True)
 
@@ -488,7 +496,7 @@ def test_what_is_found_faster_than_it_can_be_learned_of_waits_and_is_learned_of_
 
 def test_what_turns_out_to_be_known_leaves_the_corpus_again_and_nothing_else_does(tmp_path, monkeypatch):
     plan = Plan(report=tmp_path / "run", corpus=tmp_path / "corpus", save=True, targets=("mnn",), cases=1)
-    ids = ["test_mnn_relu_aaaaaaaa", "test_mnn_relu_bbbbbbbb"]
+    ids, during = ["test_mnn_relu_aaaaaaaa", "test_mnn_relu_bbbbbbbb"], list[list[str]]()
     corpus.save(saved_relu(id=ids[1], status="fixed"), plan.corpus)
 
     def run(plan, hear, **given):
@@ -496,11 +504,14 @@ def test_what_turns_out_to_be_known_leaves_the_corpus_again_and_nothing_else_doe
             path = corpus.save(saved_relu(id=id), plan.found)
             hear(Found(0, str(path), "1"))
             corpus.remove(path)
-            hear(Learned(id, 0.0))
+            hear(Learned(id, 0.0, known=str(known)))
         hear(Ended(1.0, 1.0))
 
+    known = corpus.save(saved_relu(id="test_mnn_relu_cccccccc"), tmp_path / "known")
     monkeypatch.setattr(coordinator, "run", run)
-    api.fuzz(plan)
+    told = api.fuzz(plan, listeners=[lambda summary, event: during.append([entry.id for entry in summary.new])])
+    assert during[-2] == [], "the run still tells of it as new"
+    assert not told.new
     assert [saved.id for saved in corpus.load_all(plan.corpus)] == [ids[1]]
 
 

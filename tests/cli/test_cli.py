@@ -178,7 +178,7 @@ def test_an_unwritable_corpus_is_named(driftnet, tmp_path):
 
 
 def test_a_run_without_end_is_none(driftnet, tmp_path):
-    for minutes in "nan", "inf":
+    for minutes in "nan", "inf", "0":
         assert_one_clear_message(driftnet("fuzz", "--minutes", minutes, "--report", tmp_path / "r"), says="--minutes")
 
 

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -165,3 +166,18 @@ def test_wrong_elements_are_told_the_worst_first():
     expected, actual = {"y": np.float32([1, 2, np.nan])}, {"y": np.float32([1, 5, 0])}
     *_, line = redtest.values([{}], [expected], [actual])
     assert line == "wrong in y: [2] is 0.0, should be nan; [1] is 5.0, should be 2.0"
+
+
+@pytest.mark.parametrize(
+    ("model", "feeds", "says"),
+    [
+        (b"no model", [{"x": np.float32([1])}], "the model of the case cannot be read"),
+        (None, [], "the case has no feeds; its model reads x"),
+        (None, [{"y": np.float32([1])}], "a feed lacks input 'x'"),
+        (None, [{"x": np.float64([1])}], "dtype float64, the model expects float32"),
+    ],
+)
+def test_a_case_that_says_nothing_of_a_target_is_the_mistake_of_the_test(runner, model, feeds, says):
+    case = replace(models.relu(), model=model or models.relu().model, feeds=tuple(feeds))
+    with pytest.raises(UserError, match=says):
+        Examiner(runner).check(case, BUG)

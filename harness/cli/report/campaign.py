@@ -9,6 +9,7 @@ from typing import Any
 
 from driftnet.causes.impact import HARM, Severity
 from driftnet.cli.report import tables
+from driftnet.cli.report.issues import ISSUE
 from driftnet.cli.report.nightly import night
 from driftnet.cli.report.tables import Result, counted, impact, say, shares, shortened
 from driftnet.findings.names import called
@@ -41,10 +42,15 @@ def ended(console: Console, result: Result, folder: Path, *, status: int, every:
         say(console, f"\n{counted(len(new), 'new finding')}, what matters most first:")
     for finding in new:
         _told(console, [_head(finding), *_what(finding, width), _size(finding)])
-    if unfinished := [finding for finding in result["findings"] if finding.get("unfinished")]:
-        several = counted(len(unfinished), "finding")
-        say(console, f"not reduced to the end: {several}, all in summary.md; to go on with the first:")
-        say(console, f"  driftnet reduce {unfinished[0]['path']} --out DIR")
+    for what, left in (
+        ("not reduced to the end", [finding for finding in new if finding.get("unfinished")]),
+        ("not handed over", [finding for finding in new if _lacks(Path(finding["path"]), ISSUE)]),
+    ):
+        if left:
+            say(console, f"{what}: {counted(len(left), 'new finding')}; to go on with the first:")
+            say(console, f"  driftnet reduce {shlex.quote(left[0]['path'])} --out DIR")
+    if result.get("interrupted"):
+        say(console, f"interrupted: driftnet fuzz --resume --report {shlex.quote(str(folder))} goes on", style="yellow")
     for error in result["errors"]:
         where = f"error of driftnet in case {error['index']}" if error["index"] >= 0 else "error"
         say(console, f"{where}: {error['message']}", style="red")
@@ -117,6 +123,11 @@ def _listed(known: Iterable[Result]) -> Iterator[str]:
 def _target(finding: Result) -> str:
     name: str = finding["target"]
     return name
+
+
+def _lacks(folder: Path, name: str) -> bool:
+    """Whether a case stands there without this file: the run ended before it was written."""
+    return folder.is_dir() and not (folder / name).exists()
 
 
 def _counted(result: Result) -> Iterator[Any]:
