@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import onnx
 from driftnet.causes.facts import host_of, recipe_facts
+from driftnet.causes.record import Status
 from driftnet.diagnosis import audit as audits
 from driftnet.diagnosis import check as checks
 from driftnet.diagnosis.end_to_end import Loss, within
@@ -18,9 +19,10 @@ from driftnet.findings import arrange, corpus
 from driftnet.findings.issues import KnownIssue, issues
 from driftnet.findings.names import located_case
 from driftnet.findings.pipeline import Effort, Finding, examine
-from driftnet.findings.trial import Trial, plain_number
+from driftnet.findings.trial import Trial, laid_out, plain_number
 from driftnet.handover import handover
 from driftnet.handover.anonymize import anonymized
+from driftnet.handover.control import tries_of
 from driftnet.learning.experiment import computed
 from driftnet.model import external_data
 from driftnet.model.feeds import demand_numbers, feeds_beside, made_up, read_feeds
@@ -382,7 +384,7 @@ def reduce(
         trial, cpu_before = Trial(case, installed, chosen, runner), runner.all_cpu_seconds
         verdict, finding = _reduced(trial, before, budget, tell)
         if finding is None:
-            raise _nothing_to_reduce(f"{word} {verdict.word} on {path}", verdict, path)
+            raise _nothing_to_reduce(f"{word} {verdict.word} on {path}", verdict, path, before)
         found = finding.to_save()
         folder = corpus.save(_with_what_is_known(before, found) if before else found, out)
         if before and before.cause and _is_the_same(before, finding, runner):
@@ -416,12 +418,20 @@ def _reduced(
         tell(f"{runner.target_runs - runs} runs, {allowance.left:.0f} CPU seconds left")
         return False
 
-    examined = examine(trial, effort=Effort(seconds=budget, stop=going_on))
+    for one in laid_out(trial, tries_of(before)):  # it may show in some runs only
+        examined = examine(one, effort=Effort(seconds=allowance.left, stop=going_on))
+        if examined.finding or allowance.spent:
+            break
+        runner.turn()
     return examined.verdict, examined.finding
 
 
-def _nothing_to_reduce(what: str, verdict: Verdict, path: Path) -> UserError:
-    if verdict.failed:
+def _nothing_to_reduce(what: str, verdict: Verdict, path: Path, before: corpus.SavedCase | None) -> UserError:
+    if before and before.status == Status.FLAKY:
+        message = f"nothing to reduce: {path} did not fail in {tries_of(before)} runs, or not again"
+        message += f"; of {before.runs} runs it showed in {before.reproduced} when it was saved"
+        hint = f"try again, or see how often it fails here: driftnet replay {path} --runs 50"
+    elif verdict.failed:
         message, hint = (
             f"{what}, but not when it was run again: {verdict.message}",
             "give it more --budget or --timeout",

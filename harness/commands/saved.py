@@ -19,6 +19,9 @@ from driftnet.targets.environments import is_installed, resolve
 from driftnet.util.errors import UserError
 from driftnet.util.machine import cpu_features
 
+QUIET = (Word.AGREES, Word.ABSTAINS, Word.REJECTS)
+"""What is no failure; "abstains" and "rejects" are told apart from "agrees" everywhere."""
+
 HANGING_SECONDS = 2.0  # a saved case has a node or two: if it hung, and still runs after this time, it still hangs
 
 
@@ -106,7 +109,7 @@ def behaves(saved: corpus.SavedCase, outcome: str, *, elsewhere: bool = False) -
         flaky and expected ones always, do anything but be invalid; every other one must reproduce wherever it runs.
     """
     if saved.status == "fixed":
-        return outcome == "agrees"
+        return outcome in QUIET
     if saved.status in ("flaky", "expected") or elsewhere:
         return outcome != "error"
     return outcome == "reproduces"
@@ -141,7 +144,7 @@ def replay_one(
     elif worst.failed:
         outcome = "differs"
     else:
-        outcome = "error" if worst.word is Word.INVALID else "agrees"
+        outcome = str(worst.word) if worst.word in QUIET else "error"
     elsewhere = is_elsewhere(saved, answers)
     return {
         "id": saved.id,
@@ -151,6 +154,7 @@ def replay_one(
         "outcome": outcome,
         "runs": runs,
         "reproduced": len(same),
+        "shows": [saved.reproduced, saved.runs],
         "depends": saved.depends,
         "elsewhere": elsewhere,
         "as_expected": behaves(saved, outcome, elsewhere=elsewhere),

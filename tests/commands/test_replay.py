@@ -115,6 +115,33 @@ def test_what_lies_in_memory_may_end_a_run_as_well_as_change_its_results(kind, s
     assert pipeline.reproduces(saved, seen) is same
 
 
+def saved_at_times(folder, **changes):
+    failure = Verdict(Word.DIVERGES, stage="execute", kind="nondeterministic", message="y is wrong")
+    return corpus.save(saved_relu(status="flaky", runs=5, reproduced=1, verdict=failure, recipe={}, **changes), folder)
+
+
+def test_what_fails_at_times_is_run_until_it_does_before_there_is_nothing_to_reduce(tmp_path):
+    folder = saved_at_times(tmp_path / "in")
+    found = api.reduce(folder, target="tests.support.mutants:READS_UNWRITTEN", out=tmp_path / "out")
+    assert found["nodes"] == 1
+
+
+def test_of_what_failed_at_times_and_does_not_it_is_told_how_often_it_did(tmp_path):
+    folder = saved_at_times(tmp_path)
+    with pytest.raises(UserError, match=r"did not fail in \d+ runs, or not again; of 5 runs it showed in 1") as raised:
+        api.reduce(folder, out=tmp_path / "out")
+    assert "try again" in raised.value.hint
+    console = Console(record=True, width=120, file=StringIO())
+    tables.replay(console, api.replay([folder], runs=2))
+    assert "did not fail in 2 runs; of 5 runs it showed in 1 when it was saved: driftnet" in console.export_text()
+
+
+def test_a_case_that_is_not_judged_is_not_said_to_agree(tmp_path, monkeypatch):
+    monkeypatch.setattr(saved_cases, "watch", lambda one, fresh: (Verdict(Word.ABSTAINS, message="noise"), None))
+    case = api.replay([saved_at_times(tmp_path)], runs=1)["cases"][0]
+    assert (case["outcome"], case["as_expected"]) == ("abstains", True)
+
+
 ABSENT = "released"
 ANOTHER = {"cpu_features": ["of", "another", "machine"]}
 

@@ -52,6 +52,11 @@ def replay(console: Console, result: Result) -> None:
     say(console, f"{counted(number, 'case')} on {on}, {len(wrong)} unexpected{left}")
     for name, count in result["absent"].items():
         say(console, f"{counted(count, 'case')} of {name} left out: it is not installed here; --target {name}==RELEASE")
+    for c in result["cases"]:
+        if c["status"] == "flaky" and not c["reproduced"] and c["outcome"] != "error":
+            known = "of {1} runs it showed in {0} when it was saved".format(*c["shows"])
+            again = f"driftnet replay {c['id'][-8:]} --runs {4 * c['runs']}"
+            say(console, f"{c['id'][-8:]} did not fail in {counted(c['runs'], 'run')}; {known}: {again}")
     for c in wrong:
         said = f": {c['message']}"
         if c["status"] == "open" and c["outcome"] == "agrees":
