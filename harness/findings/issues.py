@@ -57,6 +57,11 @@ class Symptom:
         """Whether it may happen in any stage: an error, a crash or a division by zero."""
         return (*self.coarse.split("/", 2), "", "")[2].startswith(ANYWHERE)
 
+    @property
+    def is_a_step(self) -> bool:
+        """Whether values are a rounding step off, and no more."""
+        return self.coarse.endswith(f"/{Kind.OFF_BY_ONE_STEP}")
+
     @cached_property
     def sort(self) -> str:
         """The coarse signature, in which how far a wrong value is off does not count, nor how often, nor in which stage

@@ -50,7 +50,8 @@ class Recognized:
     """What a failure is known by without a run: a known issue, and the nodes that meet its trigger, by their indices;
     none where its place in the system alone says so.
 
-    sure   whether it shows as the saved case does; else the rest has to be right without these nodes
+    sure   whether it shows as the saved case does, a step off or by more; else the rest has to be right without these
+           nodes
     """
 
     issue: KnownIssue
@@ -117,6 +118,8 @@ def explain(
         seen = recognize(search.failed, search.places)
         if seen is None or not (trusting or search.shows_alone(seen)):
             seen = next(search.asked(), None)
+        elif seen.issue.symptom.is_a_step != search.failed.is_a_step:  # an operator may have a bug of either size
+            seen = next(search.asked(), None) or seen
         if seen is None:
             break
         without = search.without(seen)

@@ -95,7 +95,8 @@ class Recognizer:
             if cause.trigger not in asked:
                 asked[cause.trigger] = self._place(cause.trigger, wanted, gone)
             if asked[cause.trigger]:
-                sure = issue.symptom.sort == failed.sort and (is_trusted(cause) or not _comes_and_goes(cause))
+                alike = (issue.symptom.sort, issue.symptom.is_a_step) == (failed.sort, failed.is_a_step)
+                sure = alike and (is_trusted(cause) or not _comes_and_goes(cause))
                 yield Recognized(issue, asked[cause.trigger], sure)
 
     def _place(self, trigger: Trigger, wanted: Set[int], gone: Set[int]) -> frozenset[int]:

@@ -124,6 +124,23 @@ def test_how_far_a_value_is_off_does_not_count():
     )
 
 
+def test_a_step_is_put_down_to_a_larger_error_only_where_no_step_is_known():
+    failed = Symptom("planted/execute/off-by-one-step", output="y")
+    larger = triggered(is_op("Relu"))
+    step = issue(small(node("Relu", ["x"], ["y"])), failed.coarse, kind="off-by-one-step")
+
+    def failure(case: Case) -> Symptom:
+        return failed if any(n.op_type == "Relu" for n in case.proto.graph.node) else Symptom()
+
+    for known, wanted in (([larger], larger), ([larger, step], step)):
+        issues = KnownIssues(known)
+        seen = Recognizer(CASE, {}, dict).recognized(issues, failed)
+        assert seen and not seen.sure, "the size of the error is another"
+        recognize = partial(Recognizer(CASE, {}, dict).recognized, issues)
+        found = explain(issues, CASE, failure, tools.record, recognize=recognize)
+        assert (found.known_issues, found.rest) == ((wanted,), None)
+
+
 def test_an_error_or_a_crash_is_the_same_in_whichever_stage_it_shows():
     for kind in ("error/compute shape error for", "crash", "SIGFPE"):
         known = triggered(is_op("Relu"), coarse=f"planted/execute/{kind}")
