@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import ml_dtypes
@@ -562,6 +563,26 @@ def test_a_range_out_of_proportion_is_wrong_and_far_out_of_it_for_any_inputs(run
     assert audit.audit(case.proto, right, case.calibration, runner, alike=alike).verdict is Word.AGREES
     found = audit.audit(case.proto, wrong, case.calibration, runner, alike=alike)
     assert scale.name in [problem.where for problem in found.problems], f"{scale.name} is {factor} times what it was"
+
+
+@pytest.mark.parametrize(("tensor", "factor"), [("y", 2.0), ("r1", 1.5), ("r3", 0.6)])
+def test_on_the_data_of_calibration_a_scale_is_named_however_small_its_tensor_is(runner, tensor, factor):
+    rng, sizes = np.random.default_rng(4), (6, 8, 8, 8, 4)
+    nodes, constants, name = [], {}, "x"
+    for k, shape in enumerate(pairwise(sizes)):
+        made, result = f"m{k}", "y" if k == 3 else f"r{k + 1}"
+        nodes.append(helper.make_node("MatMul", [name, f"w{k}"], [result if k == 3 else made], name=made))
+        nodes += [helper.make_node("Relu", [made], [result], name=result)] * (k < 3)
+        constants, name = constants | {f"w{k}": rng.normal(0, 0.5, shape).astype(np.float32)}, result
+    feeds = tuple({"x": rng.normal(size=(1, 6)).astype(np.float32)} for _ in range(4))
+    model = models_case(nodes, feeds[0], constants, outputs=[("y", TensorProto.FLOAT, (1, 4))]).model
+    case = Case(model, feeds, feeds)
+    quantized = production.quantized(case).proto
+    assert audit.audit(case.proto, quantized, feeds, runner, alike=True).verdict is Word.AGREES
+    scale = next(t for t in quantized.graph.initializer if t.name == f"{tensor}_scale")
+    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) * np.float32(factor), scale.name))
+    found = audit.audit(case.proto, quantized, feeds, runner, alike=True)
+    assert [problem.where for problem in found.problems] == [scale.name]
 
 
 def test_what_preprocessing_folds_and_inlines_is_compared_after_it(runner):

@@ -134,9 +134,8 @@ def test_a_step_is_put_down_to_a_larger_error_only_where_no_step_is_known():
 
     for known, wanted in (([larger], larger), ([larger, step], step)):
         issues = KnownIssues(known)
-        seen = Recognizer(CASE, {}, dict).recognized(issues, failed)
-        assert seen and not seen.sure, "the size of the error is another"
         recognize = partial(Recognizer(CASE, {}, dict).recognized, issues)
+        assert recognize(failed).sure is False, "the size of the error is another"
         found = explain(issues, CASE, failure, tools.record, recognize=recognize)
         assert (found.known_issues, found.rest) == ((wanted,), None)
 

@@ -18,14 +18,17 @@ MULTIPLES = graphs.read(model([("Mul", [a, "two"], [b], {}) for a, b in zip("xab
 DATA = {name: np.linspace(-1, 1, 100, dtype=np.float32) for name in "xabcdy"}
 
 
-def standing_out(alike=False, graph=MULTIPLES, **log2):
-    """The tensors of a chain of operators that stand out, whose ranges hold 2 to the power of that times the data."""
+def standing_out(alike=False, graph=MULTIPLES, exact="", elements=100, **log2):
+    """The tensors of a chain of operators that stand out, whose ranges hold 2 to the power of that times the data; of
+    those in `exact` calibration saw the same."""
     proportions = []
     for name in "xabcdy":
         size = 2.0 ** log2.get(name, 0.0)
         rounding = Rounding(name, Format("s"), Node("QuantizeLinear", (name,), ("q",), {}), "q")
-        proportions.append(Proportion(rounding, name, log2.get(name, 0.0), (-size, size), (-1.0, 1.0)))
-    return [p.name for p, *_ in outliers(graph, proportions, [DATA], alike)]
+        off = log2.get(name, 0.0)
+        proportions.append(Proportion(rounding, name, off, (-size, size), (-1.0, 1.0), name in exact, off))
+    records = [{name: x[:: len(x) // elements] for name, x in DATA.items()}]
+    return [p.name for p, *_ in outliers(graph, proportions, records, alike)]
 
 
 def test_a_range_that_cuts_made_up_data_off_stands_out_sooner_than_a_wide_one():
@@ -43,6 +46,14 @@ def test_the_size_of_made_up_inputs_says_nothing_and_that_of_others_must_be_righ
     assert standing_out(x=-3, b=-1.5) == ["b"]
     assert standing_out(alike=True, x=-3, b=-1.5) == [], "these are not the data of calibration"
     assert standing_out(alike=True, b=0.8) == ["b"]
+
+
+@pytest.mark.parametrize("log2", [1.0, 0.5, -0.5])
+def test_where_all_others_are_as_calibration_saw_them_a_small_range_is_wrong_that_is_not(log2):
+    few = {"alike": True, "elements": 10}
+    assert standing_out(b=log2, exact="xacdy", **few) == ["b"]
+    assert standing_out(b=log2, exact="xad", **few) == [], "calibration may have seen other data"
+    assert standing_out(b=log2, d=0.8 * log2, exact="xacy", **few) == [], "two are off: these may be other data"
 
 
 def test_what_is_bounded_by_definition_need_not_have_the_proportion_of_the_others():

@@ -114,15 +114,17 @@ class _Checker:
 
         possible = [*_candidates(known), *self.by_definition(names)]
         if fits(possible):
-            sizes = [
-                np.log2(largest_of(found) / largest_of(x)) for x in possible if x[1] > x[0] and found[1] > found[0]
-            ]
+            sizes = {
+                x: np.log2(largest_of(found) / largest_of(x)) for x in possible if x[1] > x[0] and found[1] > found[0]
+            }
+            of_kind = [log2 for x, log2 in sizes.items() if (x[0] < 0) == (found[0] < 0)] or [*sizes.values()]
             recorded = [name for name in own if name in ranges]
             # What calibration saw is held to that alone: how far it clips is its own affair. The last is behind a Relu
             # or Clip that the range has absorbed.
             if sampled and sizes and recorded:
                 name, same = recorded[-1], self.of_calibration([ranges[name] for name in recorded], found, slack)
-                self.proportions.append(Proportion(rounding, name, min(sizes, key=abs), found, ranges[name], same))
+                nearest, own_kind = min(sizes.values(), key=abs), min(of_kind, key=abs)
+                self.proportions.append(Proportion(rounding, name, nearest, found, ranges[name], same, own_kind))
             return
         error = max(abs(min(known[0][0], 0) - found[0]), abs(max(known[0][1], 0) - found[1])) / scale
         message = f"{self.told(rounding, found, known[0])}: {error:.3g} steps off"
