@@ -14,12 +14,12 @@ Drawn = Mapping[str, Mapping[str, tuple[str, ...]]]
 
 
 class Begun(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="begun"):
-    """A run begins, or goes on. cases: those that stood in its folder of cases before. given: the names of the models
-    whose neighbours it draws."""
+    """A run begins, or goes on. cases: those that stood in its folder of cases before. given: the models whose
+    neighbours it draws, None where a journal of an older time does not say."""
 
     seed: int
     cases: tuple[str, ...] = ()
-    given: tuple[str, ...] = ()
+    given: tuple[str, ...] | None = None
 
 
 class Asked(Struct, frozen=True, tag_field="event", tag="asked"):

@@ -388,7 +388,9 @@ class Shard:
             self._forget(saved.id)
             return issue
         if self._waits:  # it may end while this is learned of, or its control searched for
+            begun = self.runner.all_cpu_seconds
             handover.write(loose, finding.installed, self.runner, seconds=0.0)
+            self.handing_seconds += self.runner.all_cpu_seconds - begun
         if self._may_learn:
             return self._learned(saved, finding.installed, finding.where)
         self.waiting.append((loose, finding.installed, finding.where))

@@ -89,8 +89,8 @@ class _Known:
 
 def _part(trigger: Trigger, region: Region, arounds: dict[Region, Region]) -> _Part:
     """A region taken apart. arounds: what others ask of model and recipe; of equal ones one is taken."""
-    around, named = Region(region.of_role(-1)), trigger.shape == ONE_NODE and region.operators(0)
-    of_place = (atom for atom in region.atoms if atom not in around.atoms and not (named and atom.fact == "0.op"))
+    around, naming = Region(region.of_role(-1)), region.naming(0) if trigger.shape == ONE_NODE else None
+    of_place = (atom for atom in region.atoms if atom not in around.atoms and atom is not naming)
     place = Region(tuple(sorted(of_place, key=lambda atom: cost_of(atom.fact))))
     return _Part(trigger, arounds.setdefault(around, around), place)
 

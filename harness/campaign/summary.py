@@ -221,9 +221,7 @@ class Tally:
                 self._met(Path(event.path), event.release)
             case Learned():
                 self._spent("new", event.cpu)
-                if event.known:
-                    summary.findings = [finding for finding in summary.findings if finding.id != event.case]
-                    self._met(Path(event.known), "")
+                self._learned(event)
             case Done():
                 summary.models += 1
                 summary.next_index = max(summary.next_index, event.index + 1)
@@ -276,7 +274,14 @@ class Tally:
         if event.known:
             self._met(Path(event.known), event.release)
 
-    def _met(self, path: Path, release: str) -> None:
+    def _learned(self, event: Learned) -> None:
+        """What is told of a finding anew: where it lies now, or that with what it shares its cause, as often as both."""
+        entry = next((finding for finding in self.summary.findings if finding.id == event.case), None)
+        if entry is not None:
+            self.summary.findings.remove(entry)
+            self._met(Path(event.known or entry.path), entry.release, entry.times)
+
+    def _met(self, path: Path, release: str, times: int = 1) -> None:
         findings = self.summary.findings
         entry = next((finding for finding in findings if finding.id == path.name), None)
         if entry is None:
@@ -288,7 +293,7 @@ class Tally:
                 findings.append(entry := described(saved, release or (*saved.seen, "")[0], status))
             except UserError:  # it was removed or damaged since
                 return
-        entry.times += 1
+        entry.times += times
 
 
 def derived(report: Path, run_cases: Path) -> tuple[Summary, frozenset[int]]:

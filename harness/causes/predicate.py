@@ -79,12 +79,14 @@ class Region:
         """The atoms that speak of one role."""
         return tuple(atom for atom in self.atoms if atom.role == role)
 
+    def naming(self, role: int) -> Atom | None:
+        """The atom by which it names the operators of one role, None where it names none."""
+        return next((atom for atom in self.atoms if atom.fact == f"{role}.op" and atom.test in ("is", "in")), None)
+
     def operators(self, role: int) -> frozenset[str] | None:
         """The operators that it names for one role, None where it names none."""
-        for atom in self.atoms:
-            if atom.fact == f"{role}.op" and atom.test in ("is", "in"):
-                return frozenset({atom.value} if atom.test == "is" else atom.value)  # type: ignore[arg-type]
-        return None
+        atom = self.naming(role)
+        return atom and frozenset({atom.value} if atom.test == "is" else atom.value)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

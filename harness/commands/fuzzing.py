@@ -126,7 +126,7 @@ def _resumed(plan: Plan) -> tuple[Summary, frozenset[int]]:
     for event in begun:
         if event.seed != plan.seed:
             said = f"that run has seed {event.seed}, not {plan.seed}"
-        elif event.given != _given(plan):
+        elif event.given is not None and event.given != _given(plan):
             said = f"that run draws neighbours of {', '.join(event.given)}" if event.given else "that run has no --from"
     if said:
         raise UserError(
@@ -138,8 +138,8 @@ def _resumed(plan: Plan) -> tuple[Summary, frozenset[int]]:
 
 
 def _given(plan: Plan) -> tuple[str, ...]:
-    """The names of the models whose neighbours are drawn."""
-    return tuple(path.name for path in plan.seeds)
+    """The models whose neighbours are drawn."""
+    return tuple(sorted(str(path.resolve()) for path in plan.seeds))
 
 
 def generate(

@@ -432,8 +432,11 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
         symptom = f"not reduced: {e}"
     except ExhaustedError:
         ended = BUDGET
-    if issue := _known(trial, inquiry):  # a run in fresh processes costs more than asking
-        raise KnownError(issue, trial)
+    try:
+        if issue := _known(trial, inquiry):  # a run in fresh processes costs more than asking
+            raise KnownError(issue, trial)
+    except ExhaustedError:
+        ended = BUDGET
     confirmed = confirm(trial)
     if not confirmed.failed:  # its failure needed what a worker had done before
         trial, named = first, None

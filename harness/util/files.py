@@ -102,8 +102,7 @@ def held(path: Path) -> Iterator[None]:
 
     Raises UserError (kind "report") that names the process that has it.
     """
-    if path.parent in _MADE:
-        _MADE.insert(_MADE.index(path.parent) + 1, path)
+    is_made = path.parent in _MADE and not path.exists()
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as e:
@@ -118,6 +117,8 @@ def held(path: Path) -> Iterator[None]:
                 hint="wait until it has ended, or name another folder",
                 kind="report",
             ) from None
+        if is_made:
+            _MADE.insert(_MADE.index(path.parent) + 1, path)
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
         yield
@@ -180,8 +181,8 @@ def _locked(folder: Path) -> int | None:
 
 def make_folder(folder: Path) -> None:
     """Make `folder`, in which one can write. Raises UserError (kind "disk") where that cannot be."""
-    _MADE.extend(path for path in (*reversed(folder.parents), folder) if not path.exists())
     try:
+        _MADE.extend(path for path in (*reversed(folder.parents), folder) if not path.exists())
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
         probe.touch()

@@ -515,6 +515,25 @@ def test_what_turns_out_to_be_known_leaves_the_corpus_again_and_nothing_else_doe
     assert [saved.id for saved in corpus.load_all(plan.corpus)] == [ids[1]]
 
 
+def test_what_turns_out_to_be_known_was_met_as_often_as_it_was_and_what_got_a_cause_is_told_where_it_lies(tmp_path):
+    names = ["test_mnn_relu_aaaaaaaa", "test_mnn_relu_bbbbbbbb", "test_mnn_relu_cccccccc"]
+    first, second, known = (
+        corpus.save(saved_relu(id=id), tmp_path / where) for id, where in zip(names, ("run", "run", "known"))
+    )
+    tally = Tally(tmp_path / "run", Summary(seed=0, cases=0, models=0))
+    for path in first, second:
+        tally(Found(0, str(path), "1"))
+        tally(Examined(1, "mnn", "1", {}, Verdict(Word.FAILS, stage="execute"), known=str(path)))
+    corpus.remove(first)
+    tally(Learned(first.name, 0.0, known=str(known)))
+    moved = second.parent / "a_cause" / second.name
+    moved.parent.mkdir()
+    second.rename(moved)
+    tally(Learned(second.name, 0.0))
+    told = {entry.id: (entry.status, entry.times, entry.path) for entry in tally.summary.findings}
+    assert told == {known.name: ("known", 2, str(known)), second.name: ("new", 2, str(moved))}
+
+
 def test_what_another_shard_has_found_meanwhile_explains_a_finding_that_was_examined_without_it(tmp_path, monkeypatch):
     target = "tests.support.bugs:NEEDS_STRIDES"
     plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,))

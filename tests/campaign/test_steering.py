@@ -33,6 +33,8 @@ def test_operators_of_places_that_meet_a_trigger_under_some_recipe_are_not_wante
     assert steering.under([("mnn", one), ("mnn", two)]).unwanted(HOST) == {"Relu"}
     assert steering.under([("mnn", one)]).unwanted(HOST) == set(), "no recipe meets it"
     assert steering.under([("other", two)]).unwanted(HOST) == set(), "another target is asked"
+    but_neg = Atom("0.op", "in", ("Relu", "Neg")), Atom("0.op", "not", "Neg")
+    assert Steering([of_mnn(triggered(*but_neg))]).under([("mnn", {})]).unwanted(HOST) == {"Relu"}, "one is left out"
     neg = small(helper.make_node("Neg", ["x"], ["y"]))
     assert steering.under([("mnn", two)]).unwanted(host_of(neg)) == set(), "there is no such place"
 

@@ -50,7 +50,8 @@ def ended(console: Console, result: Result, folder: Path, *, status: int, every:
             say(console, f"{what}: {counted(len(left), 'new finding')}; to go on with the first:")
             say(console, f"  driftnet reduce {shlex.quote(left[0]['path'])} --out DIR")
     if result.get("interrupted"):
-        say(console, f"interrupted: driftnet fuzz --resume --report {shlex.quote(str(folder))} goes on", style="yellow")
+        goes_on = f"the same command with --resume --report {shlex.quote(str(folder))} goes on"
+        say(console, f"interrupted: {goes_on}", style="yellow")
     for error in result["errors"]:
         where = f"error of driftnet in case {error['index']}" if error["index"] >= 0 else "error"
         say(console, f"{where}: {error['message']}", style="red")
