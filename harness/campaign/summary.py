@@ -275,7 +275,7 @@ class Tally:
             self._met(Path(event.known), event.release)
 
     def _learned(self, event: Learned) -> None:
-        """What is told of a finding anew: where it lies now, or that with what it shares its cause, as often as both."""
+        """Tell anew of a finding: where it lies now, or with what it shares its cause, which was met so often more."""
         entry = next((finding for finding in self.summary.findings if finding.id == event.case), None)
         if entry is not None:
             self.summary.findings.remove(entry)
