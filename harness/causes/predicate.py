@@ -85,8 +85,9 @@ class Region:
 
     def operators(self, role: int) -> frozenset[str] | None:
         """The operators that it names for one role, None where it names none."""
-        atom = self.naming(role)
-        return atom and frozenset({atom.value} if atom.test == "is" else atom.value)  # type: ignore[arg-type]
+        if (atom := self.naming(role)) is None:
+            return None
+        return frozenset({atom.value} if atom.test == "is" else atom.value)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
