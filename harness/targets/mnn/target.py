@@ -22,6 +22,7 @@ import numpy as np
 from driftnet.targets.interface import Answers, Feed, Kernel, Option, Options, Rule, Scheme, StageError, Target
 from driftnet.targets.mnn import artifact as mnn_artifact
 from driftnet.targets.mnn import mutants
+from driftnet.targets.snippet import FEEDS
 
 # A model without operators has 132 bytes, one of a single Identity 372.
 STUB_BYTES = 256
@@ -136,20 +137,66 @@ def inspect(artifact: str, options: Options) -> dict[str, Any]:
 
 
 def commands(options: Options) -> str:
-    """The tools that come with the package."""
+    """The tools that come with the package, and its Module; nothing where a quantizer's data need more than a few lines
+    of text: images, and the names of operators."""
     lines = ["mnnconvert -f ONNX --modelFile model.onnx --MNNModel model.mnn --bizCode test --keepInputFormat=1"]
     lines[0] += "".join(f" {flag}" for flag in _flags(options))
+    model = "model.mnn"
     if options["quantize"] == "offline":
+        if options["calibration_input"] == "image" or options.get("skipped", False):
+            return ""
         given = {
             "feature_quantize_method": options["method"],
             "weight_quantize_method": options["weight_method"],
             "feature_clamp_value": options.get("activation_clamp", 127),
             "weight_clamp_value": options.get("weight_clamp", 127),
-            **({"skip_quant_op_names": ["every other convolution"]} if options.get("skipped", False) else {}),
+            "quant_bits": 8,
+            "path": "samples",
+            "input_type": "sequence",
         }
-        lines.append(f'# quantize.json: {json.dumps(given)[:-1]}, "quant_bits": 8, "path": "calibration", ...}}')
+        more = "max(batch, len(calibration))" if options["method"] == "EMA" else "len(calibration)"
+        lines += [
+            "python - <<'END'",
+            FEEDS,
+            _SAMPLES.replace("GIVEN", json.dumps(given)).replace("WANTED", more),
+            "END",
+        ]
         lines.append("mnnquant model.mnn quantized.mnn quantize.json")
-    return "\n".join(lines)
+        model = "quantized.mnn"
+    settings = {"backend": "CPU", "numThread": options["threads"], "memory": options["memory"], "precision": "high"}
+    hint = (
+        f"runtime.set_hint({WINOGRAD_MEMORY_LEVEL}, 0)\n" if "Winograd" in options.get("disabled_kernels", ()) else ""
+    )
+    run = _RUN.replace("SETTINGS", repr(settings)).replace("HINT\n", hint).replace("MODEL", model)
+    return "\n".join([*lines, "python - <<'END'", FEEDS, run, "END"])
+
+
+_SAMPLES = """\
+import json, os
+batch = max(1, next((len(x) for feed in calibration for x in feed.values() if x.ndim), 1))
+for k in range(WANTED):
+    feed = calibration[k % len(calibration)]
+    for name, x in feed.items():
+        file = os.path.normpath(f'samples/input_{k}/{name}.txt')
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        open(file, 'w').write('\\n'.join(repr(v) for v in x.astype(float).ravel().tolist()))
+    shapes = [{'name': name, 'shape': list(x.shape)} for name, x in feed.items()]
+    json.dump({'inputs': shapes}, open(f'samples/input_{k}/input.json', 'w'))
+json.dump({**GIVEN, 'batch_size': batch, 'inputs': shapes}, open('quantize.json', 'w'))"""
+_RUN = """\
+import MNN.nn, MNN.expr as expr, numpy as np
+runtime = MNN.nn.create_runtime_manager((SETTINGS,))
+HINT
+names, outputs = sorted(inputs), [x.name for x in graph.output]
+net = MNN.nn.load_module_from_file('MODEL', names, outputs, runtime_manager=runtime)
+for feed in tests:
+    given = []
+    for x in map(feed.get, names):
+        kind, dtype = {'f': (expr.float, 'f4'), 'u': (expr.uint8, 'u1')}.get(x.dtype.kind, (expr.int, 'i4'))
+        given.append(expr.placeholder(list(x.shape), expr.NCHW, kind))
+        given[-1].write(np.ascontiguousarray(x, dtype).reshape(x.shape))
+    for name, y in zip(outputs, net.forward(given)):
+        print(name, np.array((expr.convert(y, expr.NCHW) if y.data_format == expr.NC4HW4 else y).read()))"""
 
 
 def scheme(options: Options) -> Scheme | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from driftnet.targets.interface import Answers, Feed, Option, Options, Rule, Target, unquantized
+from driftnet.targets.snippet import FEEDS
 
 # What onnxruntime 1.31 calls its graph transformers and rewrite rules (graph_transformer_utils.cc).
 OPTIMIZERS = (
@@ -119,6 +120,7 @@ def commands(options: Options) -> str:
     level = "DISABLE_ALL" if options["level"] == "off" else f"ENABLE_{options['level'].upper()}"
     lines = [
         "python - <<'END'",
+        FEEDS,
         "import onnxruntime as ort",
         *_converting(options),
         "settings = ort.SessionOptions()",
@@ -138,7 +140,11 @@ def commands(options: Options) -> str:
         lines.append("settings = ort.SessionOptions()")
         lines.append("settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL")
         lines.append(f"session = ort.InferenceSession('optimized.{options['saved']}', settings)")
-    return "\n".join([*lines, "END"])
+    if options["float16"].startswith("all"):
+        lines.append(
+            "tests = [{k: x.astype('float16') if x.dtype == 'float32' else x for k, x in f.items()} for f in tests]"
+        )
+    return "\n".join([*lines, "for feed in tests:", "    print(session.run(None, feed))", "END"])
 
 
 def _converting(options: Options) -> list[str]:
@@ -148,7 +154,6 @@ def _converting(options: Options) -> list[str]:
         lines.append(f"optimize_model('model.onnx', {kind!r}, opt_level=0).save_model_to_file('fused.onnx')")
     if options["float16"] != "no":
         before, sums = _made({**options, "float16": "no"}), options["float16"].endswith("sums")
-        lines.append("import onnx")
         lines.append("from onnxruntime.transformers.float16 import DEFAULT_OP_BLOCK_LIST, convert_float_to_float16")
         lines.append(f"blocked = [*DEFAULT_OP_BLOCK_LIST, *{SUMS if sums else ()}]")
         kept = f"keep_io_types={options['float16'].startswith('inside')}, op_block_list=blocked"

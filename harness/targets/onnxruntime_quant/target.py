@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from driftnet.targets.interface import Answers, Feed, Option, Options, Rule, Scheme, StageError, Target
 from driftnet.targets.onnxruntime_graph.target import OPTIMIZERS, OUTGROWN, preload_runtime
+from driftnet.targets.snippet import FEEDS
 
 # Codes by (type, whether the range is reduced), as the quantizer has them.
 CODES = {
@@ -200,53 +201,106 @@ def inspect(artifact: str, options: Options) -> dict[str, Any]:
 
 def commands(options: Options) -> str:
     """The package's own functions."""
-    lines, model = ["python - <<'END'", "from onnxruntime.quantization import *"], "model.onnx"
+    lines, model = (
+        ["python - <<'END'", FEEDS, "import onnxruntime as ort", "from onnxruntime.quantization import *"],
+        "model.onnx",
+    )
     if options["preprocess"]:
         lines.append("from onnxruntime.quantization.shape_inference import quant_pre_process")
         without = ", skip_optimization=True" if options["preprocess"] == "shapes" else ""
         lines.append(f"quant_pre_process({model!r}, 'preprocessed.onnx', skip_symbolic_shape=True{without})")
         model = "preprocessed.onnx"
-    if options["quantize"] == "none":
-        return "\n".join([*lines, "END"])
-    given = f"onnx.load({model!r})" if options["model_from"] == "memory" else repr(model)
-    if options["model_from"] == "memory":
-        lines.append("import onnx")
+    given = f"onnx.load({model!r})" if options.get("model_from") == "memory" else repr(model)
     if options["quantize"] == "weight-only":
-        lines += [
-            "from onnxruntime.quantization.matmul_nbits_quantizer import *",
-            f"quantizer = MatMulNBitsQuantizer({given},",
-            f"    # {', '.join(f'{name} {value}' for name, value in options.items())}",
-            ")",
-            "quantizer.process()",
-            f"quantizer.model.save_model_to_file('quantized.onnx', {options['external_data']})",
+        lines += _products(given, options)
+    elif options["quantize"] != "none":
+        lines += _quantizing(given, model, options)
+    level = "ENABLE_ALL" if options["optimization"] == "all" else "DISABLE_ALL"
+    quantized = model if options["quantize"] == "none" else "quantized.onnx"
+    return "\n".join(
+        [
+            *lines,
+            "settings = ort.SessionOptions()",
+            f"settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_{level}",
+            f"settings.intra_op_num_threads = {options['threads']}",
+            f"session = ort.InferenceSession({quantized!r}, settings,",
+            f"    disabled_optimizers={options.get('disabled_optimizers')})",
+            "for feed in tests:",
+            "    print(session.run(None, feed))",
+            "END",
         ]
-        return "\n".join([*lines, "END"])
+    )
+
+
+_READER = """\
+class Reader(CalibrationDataReader):
+    def __init__(self):
+        self.set_range(0, len(calibration))
+    def __len__(self):
+        return len(calibration)
+    def set_range(self, start_index, end_index):
+        self.left = iter(calibration[start_index:end_index])
+    def get_next(self):
+        return next(self.left, None)"""
+
+
+def _products(given: str, options: Options) -> list[str]:
+    """Quantizing the weights of products alone."""
+    form, algorithm = options["format"], options.get("algorithm", "default")
+    config = {"RTN": "RTNWeightOnlyQuantConfig", "k_quant": "KQuantWeightOnlyQuantConfig"}
+    chosen = f"{config[algorithm]}(quant_format=QuantFormat.{form})" if algorithm in config else None
+    return [
+        "from onnxruntime.quantization.matmul_nbits_quantizer import *",
+        f"quantizer = MatMulNBitsQuantizer({given}, bits={options.get('bits', 4)}, block_size={options['block']},",
+        f"    is_symmetric={options['symmetric_blocks']}, accuracy_level={options.get('accuracy_level', 0) or None},",
+        f"    quant_format=QuantFormat.{form}, channel_wised_quantize={options.get('whole_channels', False)},",
+        f"    op_types_to_quantize={('MatMul', 'Gather') if options.get('gather', False) else ('MatMul',)},",
+        f"    algo_config={chosen})",
+        "quantizer.process()",
+        f"quantizer.model.save_model_to_file('quantized.onnx', {options['external_data']})",
+    ]
+
+
+def _quantizing(given: str, model: str, options: Options) -> list[str]:
+    """Quantizing with or without calibration."""
     activations, weights = _type_names(options)
+    lines = [f"extra = {_extra(options)}"]
     arguments = [
         f"weight_type=QuantType.Q{weights}",
         f"per_channel={options.get('per_channel', False)}",
         f"reduce_range={options['reduce_range']}",
+        "extra_options=extra",
     ]
     if options["external_data"]:
         arguments.append("use_external_data_format=True")
     if options["operators"] == "weighted":
         arguments.append(f"op_types_to_quantize={WEIGHTED}")
     if options["nodes"] != "all":
-        arguments.append(f"{options['nodes']}=[...]  # every other one, by name")
+        lines.append(f"nodes = [n.name for n in onnx.load({model!r}).graph.node if n.op_type != 'Constant'][::2]")
+        arguments.append(f"{options['nodes']}=nodes")
     if options["quantize"] == "static":
+        lines.append(_READER)
         arguments += [
             f"quant_format=QuantFormat.{options['format']}",
             f"calibrate_method=CalibrationMethod.{options['calibration']}",
             f"activation_type=QuantType.Q{activations}",
         ]
         if options["calibration_cache"]:
-            arguments.append("calibration_cache_path='ranges.json'  # and once more with it")
-        if options.get("inputs", "as others") != "as others":
-            arguments.append(f"# TensorQuantOverrides of the model's inputs: {options['inputs']}")
-    reader = "reader, " if options["quantize"] == "static" else ""  # a CalibrationDataReader of the inputs
-    lines.append(f"quantize_{options['quantize']}({given}, 'quantized.onnx', {reader}extra_options={_extra(options)},")
-    lines += [f"    {argument}," if "#" not in argument else f"    {argument}" for argument in arguments]
-    return "\n".join([*lines, ")", "END"])
+            arguments.append("calibration_cache_path='ranges.json'")
+        if (override := options.get("inputs", "as others")) != "as others":
+            ends = "{'rmin': min(x.min() for x in seen) / 2, 'rmax': max(x.max() for x in seen) / 2}"
+            said = "{'quant_type': QuantType.QUInt16}" if override == "16 bits" else ends
+            lines += [
+                "extra['TensorQuantOverrides'] = overrides = {}",
+                "for name in inputs:",
+                "    seen = [feed[name] for feed in calibration]",
+                "    if seen[0].dtype == 'float32' and all(x.size for x in seen):",
+                f"        overrides[name] = [{said}]",
+            ]
+    reader = ", Reader()" if options["quantize"] == "static" else ""
+    call = [f"quantize_{options['quantize']}({given}, 'quantized.onnx'{reader}, {', '.join(arguments[:4])},"]
+    call += [f"    {', '.join(arguments[4:])})"]
+    return [*lines, *call * (1 + options.get("calibration_cache", False))]
 
 
 def scheme(options: Options) -> Scheme | None:
