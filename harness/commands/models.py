@@ -233,11 +233,11 @@ def _check_one(
             fault["note"] = _said_of(saved)
         if out and finding:
             folder = corpus.save(finding.to_save(), out)
-            handover.write(folder, trial.installed, runner, remedies=cures)
+            handover.write(folder, trial.installed, runner, known=saved, remedies=cures)
             fault["reduced"]["path"] = str(folder)
         elif out and saved and not diagnosis.unlike and not saved.rule:
             folder = corpus.save(saved, out)
-            handover.write(folder, trial.installed, runner, remedies=cures)
+            handover.write(folder, trial.installed, runner, known=saved, remedies=cures)
             fault["known_path"] = str(folder)
     accepted = (
         bool(settings.accept)

@@ -92,6 +92,7 @@ def write(
     installed: Installed,
     runner: Runner,
     *,
+    known: SavedCase | None = None,
     remedies: Sequence[str] = (),
     samples: Sequence[Sample] = (),
     seconds: float = SECONDS,
@@ -99,11 +100,14 @@ def write(
     """Write ISSUE.md and, where the text of the target's functions stands by itself, reproduce.py into the saved case
     `folder`, with a model beside them that does not fail.
 
-    The target is run once more, to show what it does, unless it hangs. remedies: what makes the failure go away, in
-    words. samples: changed models that were run before. seconds: of CPU, which the search for a negative control may
-    take. Raises UserError when the case is not whole or the folder cannot be written.
+    The target is run once more, to show what it does, unless it hangs. known: the case that it is known by, whose cause
+    is told where it has none of its own. remedies: what makes the failure go away, in words. samples: changed models
+    that were run before. seconds: of CPU, which the search for a negative control may take. Raises UserError when the
+    case is not whole or the folder cannot be written.
     """
     saved = corpus.load(folder)
+    if known and known.cause and not saved.cause:
+        saved = replace(saved, cause=known.cause.of_case(known.id), upstream=saved.upstream or known.upstream)
     trial = Trial(saved.case, installed, saved.recipe, runner)
     verdict, seen = saved.verdict, None
     if saved.kind != Kind.HANG:
@@ -247,10 +251,10 @@ def issue(
             "opinion": OPINIONS.get(saved.verdict.blame, ""),
             "proof": proof,
             "by_chance": saved.status == Status.FLAKY,
-            "remedies": remedies,
+            "remedies": list(
+                dict.fromkeys([*remedies, *(f"{name} = {value}" for name, value, told in ablation if told == AGREES)])
+            ),
             "ablation": ablation,
-            "helps": any(told == AGREES for _, _, told in ablation),
-            "cures": [(option, value) for option, value, told in ablation if told == AGREES and option != "quantize"],
         },
     )
     return markdown.page(text)
@@ -326,9 +330,9 @@ def _literal(name: str, options: Mapping[str, Any]) -> str:
 
 
 def _first_line(saved: SavedCase) -> str:
-    """The cause, where somebody has found it; else the operators and what they show."""
-    if saved.note:
-        return saved.note.splitlines()[0]
+    """What somebody said of it, or the title of its cause, where it has one; else the operators and what they show."""
+    if said := saved.note or (saved.cause.title if saved.cause else ""):
+        return said.splitlines()[0]
     operators = " + ".join(dict.fromkeys(node.op_type for node in all_nodes(saved.case.proto.graph)))
     return f"{operators}: {(saved.verdict.message or saved.coarse).splitlines()[0]}"
 

@@ -185,6 +185,24 @@ def test_the_issue_says_what_makes_it_go_away():
     assert "optimize_level = 2" in text
 
 
+def test_what_makes_it_go_away_is_told_once_and_whole():
+    saved = saved_relu()
+    table = [("format", "QOperator", "does not fail"), ("quantize", "weight-only", "does not fail")]
+    text = handover.issue(saved, resolve("mnn"), RAN, proof(saved), ["format = QOperator"], table)
+    cure = text.partition("## What makes it go away")[2].partition("Each option")[0]
+    assert [line for line in cure.splitlines() if line] == ["* format = QOperator", "* quantize = weight-only"]
+
+
+def test_the_issue_of_what_is_known_says_by_what_cause(runner, tmp_path):
+    known = corpus.load(saved_case("f56c53d6"))
+    folder = corpus.save(saved_relu(), tmp_path)
+    handover.write(folder, resolve("mnn"), runner, known=known, seconds=0)
+    text = (folder / "ISSUE.md").read_text(encoding="utf-8")
+    told = known.cause.of_case(known.id)
+    for part in (told.title, told.id, told.history, f"when: {told.sentence}"):
+        assert markdown.inline(part)[:100] in text, text
+
+
 def test_the_text_of_a_case_cannot_become_code():
     note = '"""\' + __import__("os").system("touch /tmp/owned") + \'"""'
     text = script(saved_relu(note=note, seen=(note,)), "mnn")
