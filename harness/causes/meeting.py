@@ -6,21 +6,23 @@ Numbers that are fed are taken to be finite, not all equal, nor all zero: what d
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from driftnet.causes.facts import Facts, Host, Place, facts_of
+from driftnet.causes.facts import Facts, Host, Place, Value, facts_of
 from driftnet.causes.impact import ranked
-from driftnet.causes.predicate import Atom, Region
+from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.causes.record import CauseRecord
-from driftnet.causes.words import SHOWS, otherwise, region_in_words
+from driftnet.causes.words import SHOWS, atom_in_words, otherwise, region_in_words
 
 TRUSTED = 0.85
 """The share of the instances that a trigger named that has to have failed, for its word to be taken. At .95 3 of 354
 nodes that were named did not fail, at this 4 of 497, where one in twenty may."""
 USUAL = {"same": False, "zeros": False, "finite": True, "nan": False}
 """What numbers are like of which nothing is known, by the last word of a fact."""
+DEPENDS = "it depends on"
+"""How it is said what only a run could tell."""
 ADVICE = 3
 """Ways out that are told."""
 
@@ -36,12 +38,18 @@ class Known:
     recipe: Facts
     coarse: str = ""
 
+    @property
+    def stage(self) -> str:
+        """The stage that fails; "" where no variant is kept."""
+        return self.coarse.split("/")[1] if self.coarse else ""
+
 
 @dataclass(frozen=True, eq=False)
 class Meeting:
     """A place of a model that meets a cause, or may.
 
     why      "" where it does, else what is not known;   inside   whether it lies in a subgraph
+    instead  values of options that end it here and meet no other cause here, where others do: by their facts
     """
 
     known: Known
@@ -50,6 +58,7 @@ class Meeting:
     region: Region
     why: str = ""
     inside: bool = False
+    instead: Mapping[str, Sequence[Value]] = field(default_factory=dict)
 
     @property
     def cause(self) -> CauseRecord:
@@ -82,7 +91,7 @@ class Meeting:
         """What to do instead: options under which it is gone, and what lies outside of the trigger."""
         options = [f"{name} = {value}" for name, value in self.cause.remedy.items()]
         ways = [f"option {', '.join(options)}"] if options else []
-        ways += otherwise(self.region, self.cause.trigger.shape if self.cause.trigger else None)
+        ways += otherwise(self.region, self.cause.trigger.shape if self.cause.trigger else None, self.instead)
         return "; or ".join(ways[:ADVICE])
 
 
@@ -130,7 +139,7 @@ def _places(host: Host, known: Known, facts_at: Callable[[Place], Facts]) -> Ite
                 possible = region
         else:
             if possible:
-                yield place, possible, _unknown(possible, facts)
+                yield place, possible, _unknown(possible, facts, trigger.shape)
 
 
 def _doubts(known: Known, options: Facts) -> str:
@@ -158,9 +167,45 @@ def _usually(region: Region, facts: Facts) -> bool:
     return bool(usual) and all(atom.holds(usual) for atom in region.atoms if atom.fact in usual)
 
 
-def _unknown(region: Region, facts: Facts) -> str:
-    names = dict.fromkeys(atom.fact.partition(".")[2] for atom in region.atoms if atom.holds(facts) is None)
-    return f"it depends on {', '.join(names)}"
+def _unknown(region: Region, facts: Facts, shape: Shape) -> str:
+    said = [atom_in_words(atom, region, shape) for atom in region.atoms if atom.holds(facts) is None]
+    return f"{DEPENDS}: {', '.join(dict.fromkeys(said))}"
+
+
+def with_ways_out(
+    found: Sequence[Meeting],
+    causes: Sequence[Known],
+    values: Callable[[str], Sequence[Value]],
+    facts_under: Callable[[str, Value], Facts],
+) -> list[Meeting]:
+    """`found`, of which no option is advised under which its node meets another cause, or would by a trigger that errs.
+
+    values        those that an option may have, by its name;   facts_under   the options with one of them another
+    """
+
+    @cache
+    def met_under(name: str, value: Value, host: Host) -> set[tuple[str, int]]:
+        """Of the causes that the option decides about."""
+        deciding = [k for k in causes if k.record.trigger and _is_of(k.record.trigger, f"recipe.{name}")]
+        there = meetings([host], deciding, facts_under(name, value))
+        return {(m.cause.id, m.node) for m in there if not m.why.startswith(DEPENDS)}
+
+    def told(meeting: Meeting) -> Meeting:
+        before = {m.cause.id for m in found if m.host is meeting.host and m.node == meeting.node}
+        instead = dict[str, Sequence[Value]]()
+        for atom in meeting.region.of_role(-1):
+            head, _, name = atom.fact.partition(".")
+            beyond = [v for v in values(name) if not atom.holds({atom.fact: v})] if head == "recipe" else []
+            met = {v: {c for c, node in met_under(name, v, meeting.host) if node == meeting.node} for v in beyond}
+            if any(met[v] - before for v in beyond):
+                instead[atom.fact] = [v for v in beyond if not met[v] - before]
+        return replace(meeting, instead=instead) if instead else meeting
+
+    return [told(meeting) for meeting in found]
+
+
+def _is_of(trigger: Trigger, fact: str) -> bool:
+    return any(atom.fact == fact for region in trigger.regions for atom in region.atoms)
 
 
 def as_json(meeting: Meeting) -> Mapping[str, Any]:

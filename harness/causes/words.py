@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from driftnet.causes.facts import Value
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
@@ -97,11 +98,29 @@ def listed(names: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def otherwise(region: Region, shape: Shape | None = None) -> list[str]:
-    """What lies outside of a region, a way each: those first that whoever makes the model has in his hands."""
+def atom_in_words(atom: Atom, region: Region, shape: Shape | None = None) -> str:
+    """One atom of a region, with the operators that it speaks of where there are several."""
+    whose = f"{_operators(region, atom.role)} " if shape is not None and shape.roles > 1 and atom.role >= 0 else ""
+    return whose + (_of_role(atom) if atom.role >= 0 else _general(atom))
+
+
+def otherwise(
+    region: Region, shape: Shape | None = None, instead: Mapping[str, Sequence[Value]] = MappingProxyType({})
+) -> list[str]:
+    """What lies outside of a region, a way each: those first that whoever makes the model has in his hands.
+
+    instead   values of facts that are told in the place of what the atom rules out; none: that way is not told
+    """
     many = shape is not None and shape.roles > 1
     ways = []
     for atom in region.atoms:
+        if atom.fact in instead:
+            values = tuple(instead[atom.fact])
+            if values:
+                ways.append(
+                    (0, _general(Atom(atom.fact, "in", values) if values[1:] else Atom(atom.fact, "is", *values)))
+                )
+            continue
         name = atom.fact.partition(".")[2] if atom.role >= 0 else atom.fact
         rank = next((k for k, pattern in enumerate(_IN_HAND) if re.match(pattern, name)), None)
         if rank is not None and not (name.endswith(".from") and atom.test != "is"):

@@ -15,6 +15,7 @@ from driftnet.model.submodel import Recording, UnrecordedError, recording, submo
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
+from driftnet.targets.interface import STAGES
 from driftnet.targets.recipe import Recipe
 from driftnet.util.errors import UserError
 from onnx import ModelProto
@@ -41,10 +42,11 @@ def confirmed(
                 nodes = tuple(sorted(meeting.place))
                 if nodes not in failures:
                     failures[nodes] = _failure(case, nodes, recorded, Trial(case, installed, recipe, runner))
-                if failures[nodes] == "":
+                said = failures[nodes]
+                if said == "" or _comes_later(said, meeting.known.stage):
                     cleared += 1
                     continue
-                if (said := failures[nodes]) is not None and _alike(said, meeting.known.coarse):
+                if said is not None and _alike(said, meeting.known.coarse):
                     meeting = replace(meeting, why="")
             left.append(meeting)
     return left, cleared
@@ -60,6 +62,11 @@ def _failure(case: Case, nodes: Sequence[int], recorded: Recording, trial: Trial
         return None
     verdict, _ = watch_cut(replace(trial, case=part), case)
     return coarse(trial.target.name, verdict) if verdict.failed else ""
+
+
+def _comes_later(said: str | None, stage: str) -> bool:
+    """Whether a failure was in a later stage than `stage`, which has passed then."""
+    return said is not None and stage in STAGES and STAGES.index(said.split("/")[1]) > STAGES.index(stage)
 
 
 def _alike(said: str, known: str) -> bool:

@@ -2,14 +2,15 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import onnx
 from driftnet.causes import record
-from driftnet.causes.facts import hosts, recipe_facts
-from driftnet.causes.meeting import Known, as_json, meetings
+from driftnet.causes.facts import Facts, Value, hosts, recipe_facts
+from driftnet.causes.meeting import Known, as_json, meetings, with_ways_out
 from driftnet.causes.predicate import Trigger
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.model.graph import Graph, in_order, unmade
@@ -56,14 +57,17 @@ def lint(
     parsed = recipes.parsed(installed.target, options or {})
     chosen = recipes.validated(installed.target, {**(recipe or {}), **parsed})
     known = causes_of(corpus or _usual_corpus(), installed.target)
-    graphs = list(hosts(proto))
+    graphs, count = list(hosts(proto)), len(known)
     _demand_makers(graphs[0].graph)
+    if installed.target.scheme(recipes.effective(installed.target, chosen)) is None:  # nothing fails in quantizing
+        known = [one for one in known if one.stage != "quantize"]
     found = meetings(graphs, known, recipe_facts(installed.target, chosen))
+    found = with_ways_out(found, known, partial(_values, installed.target), partial(_facts, installed.target, chosen))
     result: dict[str, Any] = {
         "target": installed.target.name,
         "release": installed.release,
         "recipe": dict(chosen),
-        "causes": len(known),
+        "causes": count,
     }
     if confirm:
         from driftnet.commands.confirming import confirmed  # the sandbox, the oracle: nothing that a lint needs
@@ -76,6 +80,14 @@ def lint(
         "may": [as_json(m) for m in found if m.why],
         "seconds": round(time.process_time() - started, 3),
     }
+
+
+def _values(target: Target, option: str) -> Sequence[Value]:
+    return next((one.values for one in target.options if one.name == option), ())
+
+
+def _facts(target: Target, chosen: Recipe, option: str, value: Value) -> Facts:
+    return recipe_facts(target, recipes.canonical(target, {**chosen, option: value}))
 
 
 def lint_status(result: Mapping[str, Any]) -> int:

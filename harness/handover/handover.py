@@ -107,7 +107,8 @@ def write(
     """
     saved = corpus.load(folder)
     if known and known.cause and not saved.cause:
-        saved = replace(saved, cause=known.cause.of_case(known.id), upstream=saved.upstream or known.upstream)
+        cause, upstream = known.cause.of_case(known.id), saved.upstream or known.upstream
+        saved = replace(saved, cause=cause, upstream=upstream, note=known.note or saved.note)
     trial = Trial(saved.case, installed, saved.recipe, runner)
     verdict, seen = saved.verdict, None
     if saved.kind != Kind.HANG:

@@ -143,8 +143,8 @@ class Target:
         driftnet.model.artifact.Artifact; may be missing
     tap(artifact, feeds, tensors, options) -> what the intact artifact makes of tensors on its way, those that it knows
         by the name they have in the ONNX model; tensors as `outputs` of execute; may be missing
-    commands(options) -> what a user of the system types to make the same of model.onnx and run it, in the folder of a saved case: a
-        block of shell, "" where it takes more than that. A comment says what is left to fill in; may be missing
+    commands(options) -> what a user of the system types to make the same of model.onnx and run it, in the folder of a
+        saved case: a block of shell, "" where it takes more. A comment says what is left to fill in; may be missing
     executes_plain  whether execute runs what convert gives too, where quantize made something else of it
 
     Each raises StageError with the system's own message when the system reports a failure; any other exception

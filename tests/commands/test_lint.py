@@ -12,6 +12,7 @@ from driftnet.causes import meeting, record
 from driftnet.causes.predicate import trigger_of
 from driftnet.causes.record import CauseRecord, Severity, Status
 from driftnet.cli import main
+from driftnet.commands import confirming, linting
 from driftnet.util.errors import UserError
 from onnx import TensorProto, helper, numpy_helper, save
 
@@ -79,6 +80,32 @@ def test_a_node_that_meets_a_trigger_is_named_with_what_to_do_instead(lint):
     assert api.lint_status(result) == 1
 
 
+def test_no_option_is_advised_under_which_the_node_meets_another_cause(lint):
+    """Nor one under which it would by a trigger that errs, where another ends it too."""
+    offline = {"options": {"quantize": "offline"}}
+    by = [{"fact": "recipe.method", "is": method} for method in ("KL", "EMA", "ADMM")]
+    tried = ("recipe.quantize",)
+    kl = cause("pool_aaaaaaaa", *POOL, by[0], tried=tried)
+    (alone,) = lint(pools("pool"), kl, **offline)["met"]
+    assert alone["advice"] == "option method other than KL; or with `strides` stated"
+    (beside,) = lint(pools("pool"), cause("pool_bbbbbbbb", *POOL, by[1], score=HALF, tried=tried), **offline)["met"]
+    assert beside["advice"] == "option method = ADMM; or with `strides` stated"
+    (between,) = lint(pools("pool"), cause("pool_cccccccc", *POOL, by[2], tried=tried), **offline)["met"]
+    assert between["advice"] == "with `strides` stated"
+
+
+def test_what_fails_in_quantizing_is_not_met_where_nothing_is_quantized(lint, monkeypatch):
+    quantizing = meeting.Known(cause("pool_aaaaaaaa", *POOL), {}, "mnn/quantize/crash")
+    monkeypatch.setattr(linting, "causes_of", lambda corpus, target: [quantizing])
+    assert lint(pools("pool"))["met"] == []
+    assert [m["cause"] for m in lint(pools("pool"), options={"quantize": "offline"})["met"]] == ["pool_aaaaaaaa"]
+
+
+def test_a_failure_in_a_later_stage_shows_that_the_one_before_has_passed():
+    said = ("mnn/execute/wrong-values", "mnn/quantize/crash", "mnn/convert/error", None)
+    assert [confirming._comes_later(one, "quantize") for one in said] == [True, False, False, False]
+
+
 def test_a_node_outside_of_the_trigger_is_not_named(lint):
     result = lint(pools("pool", strides=[1, 1]), cause("pool_aaaaaaaa", *POOL))
     assert (result["met"], result["may"], api.lint_status(result)) == ([], [], 0)
@@ -87,7 +114,7 @@ def test_a_node_outside_of_the_trigger_is_not_named(lint):
 def test_what_depends_on_what_is_fed_may_be_met_and_is_told_apart(lint):
     negative = cause("relu_aaaaaaaa", {"fact": "0.op", "is": "Relu"}, {"fact": "0.in.0.negative", "is": True})
     result = lint([helper.make_node("Relu", ["x"], ["y"])], negative)
-    assert [m["why"] for m in result["may"]] == ["it depends on in.0.negative"]
+    assert [m["why"] for m in result["may"]] == ["it depends on: operand 0 with negative numbers"]
     assert (result["met"], api.lint_status(result)) == ([], 0)
 
 
@@ -97,7 +124,7 @@ def test_what_is_fed_is_expected_to_hold_different_numbers(lint):
     flat = cause("relu_bbbbbbbb", relu, {"fact": "0.in.0.zeros", "is": True})
     result = lint([helper.make_node("Relu", ["x"], ["y"])], usual, flat)
     assert [m["cause"] for m in result["met"]] == ["relu_aaaaaaaa"]
-    assert [m["why"] for m in result["may"]] == ["it depends on in.0.zeros"]
+    assert [m["why"] for m in result["may"]] == ["it depends on: operand 0 all zeros"]
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_the_issue_of_what_is_known_says_by_what_cause(runner, tmp_path):
     handover.write(folder, resolve("mnn"), runner, known=known, seconds=0)
     text = (folder / "ISSUE.md").read_text(encoding="utf-8")
     told = known.cause.of_case(known.id)
-    for part in (told.title, told.id, told.history, f"when: {told.sentence}"):
+    for part in (known.note.splitlines()[0] or told.title, told.id, told.history, f"when: {told.sentence}"):
         assert markdown.inline(part)[:100] in text, text
 
 

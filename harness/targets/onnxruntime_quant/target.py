@@ -249,12 +249,13 @@ def _products(given: str, options: Options) -> list[str]:
     form, algorithm = options["format"], options.get("algorithm", "default")
     config = {"RTN": "RTNWeightOnlyQuantConfig", "k_quant": "KQuantWeightOnlyQuantConfig"}
     chosen = f"{config[algorithm]}(quant_format=QuantFormat.{form})" if algorithm in config else None
+    kinds = ("MatMul", "Gather") if options.get("gather", False) else ("MatMul",)  # as quantize says them
     return [
         "from onnxruntime.quantization.matmul_nbits_quantizer import *",
         f"quantizer = MatMulNBitsQuantizer({given}, bits={options.get('bits', 4)}, block_size={options['block']},",
         f"    is_symmetric={options['symmetric_blocks']}, accuracy_level={options.get('accuracy_level', 0) or None},",
         f"    quant_format=QuantFormat.{form}, channel_wised_quantize={options.get('whole_channels', False)},",
-        f"    op_types_to_quantize={('MatMul', 'Gather') if options.get('gather', False) else ('MatMul',)},",
+        f"    op_types_to_quantize={kinds},",
         f"    algo_config={chosen})",
         "quantizer.process()",
         f"quantizer.model.save_model_to_file('quantized.onnx', {options['external_data']})",
