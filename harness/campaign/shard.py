@@ -34,7 +34,7 @@ from driftnet.causes.place import Where
 from driftnet.causes.predicate import Trigger
 from driftnet.findings import arrange, corpus
 from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
-from driftnet.findings.pipeline import Care, Effort, Examination, Finding, difference, examine, known_by, reproduces
+from driftnet.findings.pipeline import Care, Effort, Examination, Finding, examine, known_by, reproduces
 from driftnet.findings.trial import Trial, look
 from driftnet.generators import bulk
 from driftnet.generators.building.profile import EVERYTHING, Profile
@@ -429,8 +429,7 @@ class Shard:
         """What lies loose, with a cause of its own; the known issue instead with which it shares that."""
         begun = self.runner.all_cpu_seconds
         learned = study(saved, installed, where, self.runner)
-        differs = difference(Trial(saved.case, installed, saved.recipe, self.runner))
-        others = [one for one in self._issues(saved.target) if one.id != saved.id and not differs(one)]
+        others = [one for one in self._issues(saved.target) if one.id != saved.id]
         issue = sharing(learned, installed, others, self.runner)
         self.learning_seconds += self.runner.all_cpu_seconds - begun
         if issue:

@@ -177,11 +177,11 @@ def _checked(
 
 def check_status(result: Mapping[str, Any]) -> int:
     """The exit status of `check`: 1 for a failure, 3 when every failure is known, 2 when something was not judged; what
-    is accepted counts as agreement, and what a target does not support under one recipe only, as in a sweep, is passed
-    over."""
-    right = {r["target"] for r in result["targets"] if r["verdict"] == Word.AGREES or r["accepted"]}
+    is accepted counts as agreement, and what a release of a target does not support under one recipe only, as in a
+    sweep, is passed over."""
+    right = {(r["target"], r["release"]) for r in result["targets"] if r["verdict"] == Word.AGREES or r["accepted"]}
     rest = [r for r in result["targets"] if r["verdict"] != Word.AGREES and not r["accepted"]]
-    rest = [r for r in rest if r["verdict"] != Word.REJECTS or r["target"] not in right]
+    rest = [r for r in rest if r["verdict"] != Word.REJECTS or (r["target"], r["release"]) not in right]
     failures = [r for r in rest if Word(r["verdict"]) in FAILURES]
     if failures:
         return 3 if all(r["known"] for r in failures) else 1

@@ -18,7 +18,7 @@ from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.issues import NOWHERE, KnownIssue, KnownIssues, Symptom, symptom_of
 from driftnet.findings.known import NO_SYMPTOM, Explanation, Other, explain
-from driftnet.findings.recognition import TRUSTED_OF_OLD, Recognizer, asks_for_more
+from driftnet.findings.recognition import TRUSTED_OF_OLD, Recognizer, asked_for
 from driftnet.findings.trial import CONFIRMING_RUNS, Confirmed, Trial, blamed, confirm, is_stale_state, look, watch
 from driftnet.model.inspect import Case, Feed, nodes
 from driftnet.model.signature import DAMAGE, Signature, coarse, fine, folder_name
@@ -241,7 +241,8 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
     reduced = replace(trial, case=found.case, recipe=found.recipe)
     differs, options = difference(reduced), recipe_facts(reduced.target, reduced.recipe)
     while same := inquiry.issues.named(folder_name(sign := found.signature)):
-        if not (why := differs(same) or ("without quantizing" if asks_for_more(same, options) else "")):
+        missing = ", ".join(asked_for(same, options))
+        if not (why := differs(same) or (f"without {missing}" if missing else "")):
             return Examination(verdict, found, known=same.id)
         found = replace(found, signature=replace(sign, fine=f"{sign.fine} | {why}"))
     return Examination(verdict, found, unexplained=known.cut)
@@ -362,6 +363,7 @@ def difference(trial: Trial) -> Callable[[KnownIssue], str]:
     def is_right(often: bool) -> bool:
         return not confirm(later).failed if often else look(later).word is Word.AGREES
 
+    @cache
     def told(issue: KnownIssue) -> str:
         may_hide = issue.saved.status == Status.FLAKY or issue.saved.kind in (*DEPENDS_ON_RUN, *DAMAGE)
         needs_more = not (may_hide or trial.quantizes) and replace(trial, recipe=issue.saved.recipe).quantizes

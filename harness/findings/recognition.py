@@ -20,7 +20,7 @@ from functools import cached_property
 from itertools import chain
 
 from driftnet.causes.facts import Facts, Host, Tensors, facts_of, host_of
-from driftnet.causes.predicate import Trigger
+from driftnet.causes.predicate import Atom, Trigger
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings.issues import HEAP, KnownIssue, KnownIssues, Symptom
 from driftnet.findings.known import Recognized, near
@@ -76,7 +76,7 @@ class Recognizer:
         it is that, and on an older release than showed it last, what was mended since may look like it."""
         alike = dict.fromkeys(issue for issue, _ in _alike(issues, failed))
         elsewhere = [i for i in issues.like(failed) if i.saved.status == Status.FLAKY and i.causes and i not in alike]
-        elsewhere += [issue for issue in alike if asks_for_more(issue, self.options)]
+        elsewhere += [issue for issue in alike if asked_for(issue, self.options)]
         weak = [issue for issue in alike if issue.saved.status == Status.FLAKY or _is_older(release, issue.causes)]
         trusted = [issue for issue in weak if all(map(is_trusted, issue.causes))]
         met = self.matching(issues, failed) if trusted else ()  # most failures have none of these
@@ -138,16 +138,26 @@ def is_trusted(cause: CauseRecord | None, least: float | None = None) -> bool:
     return right >= wanted and cause.score.get("found", 0) >= wanted * named
 
 
-def asks_for_more(issue: KnownIssue, options: Facts) -> bool:
-    """Whether its triggers are trusted, and each of their regions asks for an option that has no meaning under these:
+def asked_for(issue: KnownIssue, options: Facts) -> list[str]:
+    """The options that have no meaning under these and without which none of its triggers, if all are trusted, is met:
     what is wrong before it is quantized is not what goes wrong when it is."""
+    if not all(map(is_trusted, issue.causes)):
+        return []
+    regions = [region for cause in issue.causes if cause.trigger for region in cause.trigger.regions]
+    wanted = [
+        {
+            a.fact.removeprefix("recipe.")
+            for a in region.atoms
+            if a.fact.startswith("recipe.") and _is_absent(a, options)
+        }
+        for region in regions
+    ]
+    return sorted(set[str]().union(*wanted)) if all(wanted) else []
 
-    def asks(trigger: Trigger) -> bool:
-        return all(
-            any(a.fact.startswith("recipe.") and a.fact not in options for a in r.atoms) for r in trigger.regions
-        )
 
-    return bool(issue.causes) and all(is_trusted(c) and c.trigger and asks(c.trigger) for c in issue.causes)
+def _is_absent(asked: Atom, options: Facts) -> bool:
+    """Whether its fact is not there and it fails for that: a negative one holds of what is not there."""
+    return asked.fact not in options and asked.holds(options) is False
 
 
 def _is_older(release: str, causes: Sequence[CauseRecord]) -> bool:

@@ -10,6 +10,8 @@ from driftnet.findings import arrange, corpus
 from driftnet.findings.arrange import Proposal, proposal_of
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.issues import KnownIssue, issues, symptom_of
+from driftnet.findings.pipeline import difference
+from driftnet.findings.trial import Trial
 from driftnet.learning.experiment import computed
 from driftnet.learning.foretelling import is_foretold, tried_of
 from driftnet.learning.merging import causes_of, is_same
@@ -48,19 +50,23 @@ def proposal(learned: Learned) -> Proposal:
 
 
 def sharing(learned: Learned, installed: Installed, known: Sequence[KnownIssue], runner: Runner) -> KnownIssue | None:
-    """The first of the known issues that has its cause in common with a finding, by place and by trigger."""
+    """The first of the known issues that has its cause in common with a finding, by place and by trigger, and is not
+    told apart from it by what other releases or recipes show (`pipeline.difference`), which takes runs of the target.
+    """
     target = installed.target
     options = recipe_facts(target, learned.saved.recipe)
     sort = symptom_of(learned.saved.coarse, ()).sort
     alike = [issue for issue in known if issue.saved.target == target.name and issue.symptom.sort == sort]
+    differs = difference(Trial(learned.saved.case, installed, learned.saved.recipe, runner))
     others: list[tuple[KnownIssue, Learned]] = []
     for issue in alike:
         told, theirs = [*_learned(issue, runner)], recipe_facts(target, issue.saved.recipe)
-        if any(is_same(learned, other, options, theirs) for other in told):
+        if not any(is_same(learned, other, options, theirs) for other in told):
+            others += [(issue, other) for other in told]
+        elif not differs(issue):
             return issue
-        others += [(issue, other) for other in told]
     tried = tried_of(learned, target, runner.reference) if others else ()
-    return next((issue for issue, other in others if is_foretold(learned, tried, other)), None)
+    return next((i for i, other in others if is_foretold(learned, tried, other) and not differs(i)), None)
 
 
 def _learned(issue: KnownIssue, runner: Runner) -> Iterator[Learned]:

@@ -545,11 +545,16 @@ def test_what_a_team_accepts_is_no_failure_of_its_pipeline(tmp_path, atol, statu
         ("agrees/mnn rejects/mnn fails/mnn", 1),
         ("agrees/mnn abstains/mnn", 2),
         ("agrees/another rejects/mnn", 2),
+        ("agrees/mnn==3.5.0 rejects/mnn==3.0.0", 2),
+        ("agrees/mnn==3.5.0 rejects/mnn==3.5.0", 0),
     ],
 )
 def test_what_one_recipe_of_a_sweep_does_not_support_is_passed_over(words, status):
-    pairs = [word.split("/") for word in words.split()]
-    said = [{"target": target, "verdict": word, "accepted": "", "known": ""} for word, target in pairs]
+    said = []
+    for word in words.split():
+        verdict, _, asked = word.partition("/")
+        target, _, release = asked.partition("==")
+        said.append({"target": target, "release": release, "verdict": verdict, "accepted": "", "known": ""})
     assert api.check_status({"targets": said}) == status
 
 

@@ -14,7 +14,7 @@ from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.causes.record import CauseRecord, Severity
 from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
 from driftnet.findings.known import explain
-from driftnet.findings.recognition import Recognizer, is_trusted
+from driftnet.findings.recognition import Recognizer, asked_for, is_trusted
 from driftnet.model.case import Case
 from driftnet.model.verdict import Kind
 from driftnet.reduce.reducer import reduce
@@ -74,12 +74,14 @@ def test_a_pattern_is_doubted_where_it_says_little_and_the_trigger_is_not_met(tr
     assert [one.id for one in found] == [known.id] * doubted
 
 
-@pytest.mark.parametrize("option", ["method", "threads"])
-def test_what_is_not_quantized_is_no_issue_that_asks_how_it_is(option):
-    known = triggered(is_op("Relu"), Atom(f"recipe.{option}", "is", "KL"))
+@pytest.mark.parametrize(("option", "test"), [("method", "is"), ("method", "not"), ("threads", "is")])
+def test_what_is_not_quantized_is_no_issue_that_asks_how_it_is(option, test):
+    known = triggered(is_op("Relu"), Atom(f"recipe.{option}", test, "KL"))
     recognizer = Recognizer(CASE, {"recipe.threads": 1}, lambda: tools.record(CASE)[0])
     found = recognizer.doubted(KnownIssues([known]), Symptom(COARSE, output="y"), "1.0")
-    assert bool(found) is (option == "method"), "an option that differs may be too narrow, one that is not there is not"
+    missing = ["method"] if (option, test) == ("method", "is") else []
+    assert asked_for(known, recognizer.options) == missing, "what may be anything but one value may be absent"
+    assert bool(found) is bool(missing), "an option that differs may be too narrow, one that is not there is not"
 
 
 @pytest.mark.parametrize("status", ["flaky", "open"])

@@ -11,6 +11,7 @@ from driftnet.findings import arrange, corpus
 from driftnet.findings.issues import KnownIssue
 from driftnet.findings.pipeline import examine
 from driftnet.findings.trial import Trial
+from driftnet.learning import study as study_module
 from driftnet.learning.study import proposal, settled, sharing, study
 from driftnet.model.case import Case
 from driftnet.run.runner import Runner
@@ -44,7 +45,7 @@ def known(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> KnownIssu
 
 
 def test_a_new_finding_stands_under_its_cause_and_another_one_of_that_shares_it(
-    runner: Runner, known: KnownIssue
+    runner: Runner, known: KnownIssue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert known.saved.cause is not None
     assert "without `strides`" in known.saved.cause.sentence, known.saved.cause
@@ -52,6 +53,17 @@ def test_a_new_finding_stands_under_its_cause_and_another_one_of_that_shares_it(
     other = found(pool("AveragePool", size=9), NEEDS_STRIDES, runner)
     learned = study(other.to_save(), other.installed, other.where, runner, seconds=1.0)
     assert sharing(learned, other.installed, [known], runner) is known, f"{learned.trigger}, should be of one cause"
+
+    asked = list[KnownIssue]()
+
+    def differs(issue: KnownIssue) -> str:
+        asked.append(issue)
+        return "mended since 1"
+
+    monkeypatch.setattr(study_module, "difference", lambda trial: differs)
+    unlike = KnownIssue(replace(known.saved, id="test_unlike", coarse="a/b/c"))
+    assert sharing(learned, other.installed, [unlike, known], runner) is None, "another release tells them apart"
+    assert asked == [known], "runs are for what would be taken for its cause"
 
 
 def test_two_bugs_of_one_target_share_no_cause(runner: Runner, known: KnownIssue) -> None:
