@@ -214,7 +214,7 @@ class Shard:
     def learn(self, folder: Path, mended: Set[str] = frozenset()) -> None:
         """Take the cases saved below `folder` into account from now on; a fixed one explains nothing any more, nor does
         one of a cause that is `mended`, nor one that is not whole."""
-        for path in case_folders(folder):
+        for path in corpus.case_folders(folder):
             known = self.known_issues.get(path.name)
             if (known is None or (known.saved.path != path and known.saved.cause is None)) and path not in self.damaged:
                 try:
@@ -566,14 +566,6 @@ class Shard:
             return trial, False
         other = revived(trial.case, self.runner.reference, self.plan.seed)
         return replace(trial, case=other or trial.case), other is None
-
-
-def case_folders(root: Path) -> list[Path]:
-    """The cases saved below `root`, loose ones and the variants of causes."""
-    try:
-        return sorted(path.parent for depth in ("*", "*/*") for path in root.glob(f"{depth}/test_*/case.json"))
-    except FileNotFoundError:  # one got its cause, and so another folder, while it was looked at
-        return case_folders(root)
 
 
 def care_of(name: str) -> Care:

@@ -10,7 +10,7 @@ from driftnet.campaign import coordinator, coverage
 from driftnet.campaign import seeds as neighbours
 from driftnet.campaign.events import Begun, Ended, Event, Found, Learned, Tick, Warned
 from driftnet.campaign.journal import Journal, histories, put_aside
-from driftnet.campaign.shard import Plan, case_folders
+from driftnet.campaign.shard import Plan
 from driftnet.campaign.state import CASES, LOCK
 from driftnet.campaign.summary import Summary, Tally, derived
 from driftnet.commands import nights
@@ -61,11 +61,11 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
     new = Summary(seed=plan.seed, cases=0, models=0)
     summary, done = _resumed(plan) if plan.resume else (new, frozenset[int]())
     tally, journal = Tally(plan.found, summary), Journal(plan.report)
-    before = () if plan.resume else tuple(path.name for path in case_folders(plan.found))
+    before = () if plan.resume else tuple(path.name for path in corpus.case_folders(plan.found))
     begun = Begun(plan.seed, before, _given(plan))
     journal.write(begun)
     tally(begun)
-    _save(plan, case_folders(plan.found))
+    _save(plan, corpus.case_folders(plan.found))
     written, night, brought = 0.0, None, dict[str, list[Path]]()
 
     def tell(event: Event) -> None:
@@ -92,7 +92,7 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
                 corpus.remove(loose)  # it has a cause that was known
         if isinstance(event, Ended):
             tally.summary, _ = derived(plan.report, plan.found)
-            _save(plan, case_folders(plan.found))
+            _save(plan, corpus.case_folders(plan.found))
             if night:
                 tally.summary.night = nights.end(night, tally.summary)
                 coverage.take(night.state, plan.report)

@@ -354,6 +354,14 @@ def folders(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
+def case_folders(root: Path) -> list[Path]:
+    """The cases saved below `root`, loose ones and the variants of causes."""
+    try:
+        return sorted(path.parent for depth in ("*", "*/*") for path in root.glob(f"{depth}/test_*/case.json"))
+    except FileNotFoundError:  # one got its cause, and so another folder, while it was looked at
+        return case_folders(root)
+
+
 def load_all(root: Path) -> list[SavedCase]:
     """Every case below `root`; none where `root` does not exist."""
     return [load(folder) for folder in folders([root])] if Path(root).is_dir() else []

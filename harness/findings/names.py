@@ -1,6 +1,7 @@
 """How people name a cause or a case: by its folder, by its id, or by the 8 hex digits at its end."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from driftnet.causes import record
@@ -23,10 +24,11 @@ def located(name: Path, roots: Sequence[Path] = DEFAULT_ROOTS) -> Path:
     says what is nearest for a name that there is not, and into which cause a case was merged that is not kept.
     """
     word, alone = name.name, len(name.parts) > 1
-    if name.exists() or name.suffix == ".onnx" or (alone and not name.parent.is_dir()):
+    if name.exists() or name.suffix == ".onnx":
         return name
     known: dict[str, Path] = {}
-    for folder in (folder for root in ([name.parent] if alone else (*roots, *_found())) for folder in _all(root)):
+    asked = _behind(name.parent) if alone else (*roots, *_found())
+    for folder in (folder for root in asked for folder in _all(root)):
         known.setdefault(folder.name, folder)
         known.setdefault(folder.name[-8:], folder)
     if word in known:
@@ -69,7 +71,17 @@ def _found() -> list[Path]:
     return [*sorted(RUNS.glob("*/cases"), key=lambda folder: -folder.stat().st_mtime), TESTS]
 
 
+def _behind(folder: Path) -> list[Path]:
+    """Where the cases of the report or corpus in `folder` are; none where it is neither: it may be a whole disk."""
+    if (cases := folder / "cases").is_dir():
+        return [cases]
+    forms = (f"*/*/{record.FILE}", "*/test_*/case.json")
+    with suppress(OSError):  # what may not be read, or goes meanwhile, as processes do
+        return [folder] if any(True for form in forms for _ in folder.glob(form)) else []
+    return []
+
+
 def _all(root: Path) -> Iterator[Path]:
     """The folders of causes and cases below `root`, causes first."""
     yield from sorted(path.parent for path in root.glob(f"*/*/{record.FILE}"))
-    yield from sorted(path.parent for path in root.rglob("test_*/case.json"))
+    yield from corpus.case_folders(root)

@@ -21,7 +21,7 @@ from driftnet import api
 from driftnet.campaign import coordinator, shard
 from driftnet.campaign.events import Begun, Ended, Examined, Failed, Found, Learned, Tick, Warned
 from driftnet.campaign.journal import Journal
-from driftnet.campaign.shard import Plan, Shard, case_folders
+from driftnet.campaign.shard import Plan, Shard
 from driftnet.campaign.steering import Steering
 from driftnet.campaign.summary import Summary, Tally, derived, described
 from driftnet.cli.report import progress
@@ -113,7 +113,7 @@ def test_an_interrupted_run_ends_in_order_with_everything_saved(tmp_path, number
     words = ["fuzz", "--minutes", "5", "--workers", "2", "--report", report, "--corpus", no_cases(tmp_path), "--json"]
     process = started(*words)
     deadline = time.monotonic() + 60
-    while not case_folders(report / "cases") and time.monotonic() < deadline:
+    while not corpus.case_folders(report / "cases") and time.monotonic() < deadline:
         time.sleep(0.1)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
@@ -121,7 +121,7 @@ def test_an_interrupted_run_ends_in_order_with_everything_saved(tmp_path, number
     assert process.returncode == 1, err.decode()
     assert result["interrupted"], "it reads like a run that came to its end"
     assert result["findings"]
-    assert {f["id"] for f in result["findings"]} == {p.name for p in case_folders(report / "cases")}
+    assert {f["id"] for f in result["findings"]} == {p.name for p in corpus.case_folders(report / "cases")}
     assert json.loads((report / "summary.json").read_text(encoding="utf-8"))["cases"] == result["cases"]
     for finding in result["findings"]:
         assert corpus.load(Path(finding["path"])).expected

@@ -15,7 +15,7 @@ from driftnet.campaign import coordinator
 from driftnet.campaign.coordinator import SEMAPHORES, sweep_semaphores
 from driftnet.campaign.events import Begun, Done, Ended, Examined, Failed, Found, Tick, Warned
 from driftnet.campaign.journal import REPORT, Journal, histories
-from driftnet.campaign.shard import Plan, case_folders
+from driftnet.campaign.shard import Plan
 from driftnet.campaign.summary import derived
 from driftnet.cli.report import progress
 from driftnet.findings import corpus
@@ -140,9 +140,9 @@ def test_a_run_leaves_no_folder_of_a_shard_that_was_killed_while_it_began(tmp_pa
 def finding(report, process):
     """Wait until something has been found."""
     deadline = time.monotonic() + 90
-    while not case_folders(report / "cases") and process.poll() is None and time.monotonic() < deadline:
+    while not corpus.case_folders(report / "cases") and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert case_folders(report / "cases"), "nothing was found in time"
+    assert corpus.case_folders(report / "cases"), "nothing was found in time"
 
 
 @pytest.mark.parametrize("victim", ["main", "shard", "template"])
@@ -166,9 +166,9 @@ def test_whoever_is_killed_nothing_found_is_lost_and_nobody_stays_behind(tmp_pat
         out, err = process.communicate(timeout=120)
     assert process.returncode == 1, err.decode()
     result = json.loads(out)
-    found = {path.name for path in case_folders(report / "cases")}
+    found = {path.name for path in corpus.case_folders(report / "cases")}
     assert {f["id"] for f in result["findings"] if f["status"] == "new"} == found
-    assert {path.name for path in case_folders(home)} == found, "not all that was found is in the corpus"
+    assert {path.name for path in corpus.case_folders(home)} == found, "not all that was found is in the corpus"
     done = [e.index for history in histories(report) for e in history if isinstance(e, Done)]
     assert sorted(done) == list(range(len(done))), "an index was skipped, or done twice"
 
@@ -181,7 +181,9 @@ def test_an_end_by_hangup_is_one_in_order(tmp_path):
     process.send_signal(signal.SIGHUP)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 1, err.decode()
-    assert {f["id"] for f in json.loads(out)["findings"]} == {path.name for path in case_folders(report / "cases")}
+    assert {f["id"] for f in json.loads(out)["findings"]} == {
+        path.name for path in corpus.case_folders(report / "cases")
+    }
 
 
 def test_semaphores_of_a_group_that_was_killed_are_removed_by_the_next_run(tmp_path):

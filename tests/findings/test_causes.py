@@ -116,16 +116,32 @@ def test_a_cause_or_case_is_named_by_its_id_or_the_digits_at_its_end(cause, monk
     assert located(type(cause)(name)) == found, f"{name} names {located(type(cause)(name))}, should be {found}"
 
 
-@pytest.mark.parametrize("name", ["aaaaaaaa", "test_relu_01234567", "01234567"])
-def test_behind_the_folder_of_a_report_elsewhere_a_name_is_looked_for_in_that(cause, tmp_path, monkeypatch, name):
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("mnn_relu_aaaaaaaa", ""),
+        ("aaaaaaaa", ""),
+        ("test_relu_01234567", "test_relu_01234567"),
+        ("01234567", "test_relu_01234567"),
+    ],
+)
+def test_behind_the_folder_of_a_report_elsewhere_a_name_is_looked_for_in_that(
+    cause, tmp_path, monkeypatch, name, where
+):
     report = tmp_path / "elsewhere"
     shutil.copytree(cause.parents[1], report / "cases")
     monkeypatch.chdir(tmp_path)
     found = located(report / name)
-    assert found.is_relative_to(report / "cases"), f"{report / name} names {found}"
-    assert found.name.endswith(name[-8:])
+    assert found == report / "cases" / cause.relative_to(cause.parents[1]) / where, f"{report / name} names {found}"
+    assert located(report / "cases" / name) == found, "the folder of its cases is a corpus"
     assert located(type(cause)(called(found))) == found, f"{called(found)} is what a run says of it"
     assert located(report / "zzzzzzzz") == report / "zzzzzzzz"
+
+
+def test_a_path_that_there_is_not_is_looked_for_in_a_report_or_a_corpus_only(cause):
+    deeper = cause.parents[2] / "01234567"
+    assert located(deeper) == deeper, "everything below the parent of a mistyped path is searched"
+    assert located(type(cause)("/01234567")) == type(cause)("/01234567")
 
 
 def test_of_a_cause_the_smallest_variant_is_taken_where_one_case_is_asked_for(cause):
