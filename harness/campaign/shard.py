@@ -34,8 +34,8 @@ from driftnet.causes.place import Where
 from driftnet.causes.predicate import Trigger
 from driftnet.findings import arrange, corpus
 from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
-from driftnet.findings.pipeline import Care, Effort, Examination, Finding, examine, known_by, reproduces
-from driftnet.findings.trial import Trial, look
+from driftnet.findings.pipeline import Care, Effort, Examination, Finding, examine, known_by, to_save
+from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
 from driftnet.generators.building.profile import EVERYTHING, Profile
 from driftnet.generators.focus import operators_of
@@ -43,7 +43,6 @@ from driftnet.handover import handover
 from driftnet.learning.experiment import Sample
 from driftnet.learning.study import proposal, sharing, study
 from driftnet.model.inspect import Case
-from driftnet.model.signature import other_name
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.on_grid.construct import construct
 from driftnet.run import health
@@ -375,7 +374,7 @@ class Shard:
             return self._kept(finding)
 
     def _kept(self, finding: Finding) -> New | KnownIssue:
-        before, saved = {*self.known_issues}, self._named(finding)
+        before, saved = {*self.known_issues}, to_save(finding, self.fixed, self.runner)
         is_known = corpus.standing(saved, self.plan.found) is not None
         loose = corpus.save(saved, self.plan.found)
         self.learn(self.plan.found)
@@ -395,17 +394,6 @@ class Shard:
             return self._learned(saved, finding.installed, finding.where)
         self.waiting.append((loose, finding.installed, finding.where))
         return New(loose)
-
-    def _named(self, finding: Finding) -> corpus.SavedCase:
-        """A finding to save, by another name where its own is that of a fixed case: of the same signature, and of
-        another cause if that case is right here."""
-        saved = finding.to_save()
-        while fixed := self.fixed.get(saved.id):
-            trial = Trial(fixed.case, finding.installed, fixed.recipe, self.runner)
-            if reproduces(fixed, look(trial, fresh=True)):  # it has come back
-                break
-            saved = replace(saved, id=other_name(saved.id))
-        return saved
 
     @property
     def _may_learn(self) -> bool:

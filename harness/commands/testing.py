@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from driftnet.causes.record import Status
 from driftnet.commands import redtest
 from driftnet.commands.saved import replay_one
 from driftnet.findings import arrange, corpus
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.issues import KnownIssue, issues
+from driftnet.findings.issues import KnownIssue
 from driftnet.findings.names import TESTS
-from driftnet.findings.pipeline import Effort, Finding, examine
+from driftnet.findings.pipeline import Effort, Finding, examine, to_save
 from driftnet.findings.trial import Trial, watch
 from driftnet.learning.study import proposal, sharing, study
 from driftnet.model.inspect import Case, digest, graph_inputs
@@ -86,18 +87,19 @@ class Latest:
 class Examiner:
     """What the fixture `driftnet` is: examines cases, knowing the saved ones below a folder.
 
-    found   folder into which new failures are saved, reduced
+    known   those: what is fixed explains nothing;   found   folder into which new failures are saved, reduced
     """
 
     def __init__(
-        self,
-        runner: Runner,
-        known_issues: Iterable[KnownIssue] = (),
-        *,
-        found: Path = TESTS,
-        latest: Latest | None = None,
+        self, runner: Runner, known: Iterable[SavedCase] = (), *, found: Path = TESTS, latest: Latest | None = None
     ) -> None:
-        self.runner, self.known_issues, self.found = runner, list(known_issues), found
+        self.runner, self.found, self.known_issues = runner, found, list[KnownIssue]()
+        self.fixed: dict[str, SavedCase] = {}
+        for saved in known:
+            if saved.status == Status.FIXED:
+                self.fixed[saved.id] = saved
+            else:
+                self.known_issues.append(KnownIssue(saved))
         self.latest = latest or Latest()
         self.installed: dict[str, Installed] = {}
 
@@ -111,7 +113,7 @@ class Examiner:
         if not Path(folder).is_dir():
             hint = "name the folder of saved cases; driftnet fuzz --save --corpus DIR begins one"
             raise UserError(f"{folder}: there is no such folder", hint=hint, kind="corpus")
-        return Examiner(self.runner, issues(Path(folder)), found=self.found, latest=self.latest)
+        return Examiner(self.runner, corpus.load_all(Path(folder)), found=self.found, latest=self.latest)
 
     def check(self, case: Case, target: str, recipe: Recipe | None = None) -> Word:
         """The verdict on one run of `case`.
@@ -162,7 +164,7 @@ class Examiner:
     def _kept(self, finding: Finding) -> SavedCase | None:
         """The finding as it is saved in the folder of its cause; None where it shares that with something known."""
         with in_turn(redtest.begun(self.found) / ".keeping"):
-            folder = corpus.save(finding.to_save(), self.found)
+            folder = corpus.save(to_save(finding, self.fixed, self.runner), self.found)
             saved = corpus.load(folder)
             if saved.cause is None:
                 learned = study(saved, finding.installed, finding.where, self.runner)

@@ -21,7 +21,7 @@ from driftnet.findings.known import NO_SYMPTOM, Explanation, Other, explain
 from driftnet.findings.recognition import TRUSTED_OF_OLD, Recognizer, asked_for
 from driftnet.findings.trial import CONFIRMING_RUNS, Confirmed, Trial, blamed, confirm, is_stale_state, look, watch
 from driftnet.model.inspect import Case, Feed, nodes
-from driftnet.model.signature import DAMAGE, Signature, coarse, fine, folder_name
+from driftnet.model.signature import DAMAGE, Signature, coarse, fine, folder_name, other_name
 from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Observation, Tier, Verdict, Word
 from driftnet.oracle.judge import BEFORE
 from driftnet.oracle.tolerances.table import CLEAR_OF_BOUND, CLEAR_OF_STEP
@@ -375,6 +375,17 @@ def difference(trial: Trial) -> Callable[[KnownIssue], str]:
         return ""
 
     return told
+
+
+def to_save(finding: Finding, fixed: Mapping[str, SavedCase], runner: Runner) -> SavedCase:
+    """A finding to save, by another name where its own is that of a case that is `fixed`, by its id: of the same
+    signature, and of another cause if that case is right here."""
+    saved = finding.to_save()
+    while there := fixed.get(saved.id):
+        if reproduces(there, look(Trial(there.case, finding.installed, there.recipe, runner), fresh=True)):
+            break  # it has come back
+        saved = replace(saved, id=other_name(saved.id))
+    return saved
 
 
 def is_gone(before: str, after: str) -> bool:

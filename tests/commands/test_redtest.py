@@ -14,6 +14,7 @@ from driftnet.commands.testing import Divergence, Examiner, Settled
 from driftnet.findings import corpus
 from driftnet.findings import trial as trials
 from driftnet.model.inspect import digest, elements, nodes
+from driftnet.model.signature import other_name
 from driftnet.model.verdict import Verdict, Word
 from driftnet.util.errors import UserError
 from hypothesis import given, settings
@@ -123,6 +124,19 @@ def test_a_saved_case_that_explains_a_failure_keeps_the_test_green(red, saved, r
     examiner = Examiner(runner, found=tmp_path / "found").knowing(red[1] / ".driftnet")
     assert examiner.check(saved.case, BUG, saved.recipe) == "diverges"
     assert not (tmp_path / "found").exists(), "what is known is saved as new"
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_has_the_name_of_a_fixed_case_is_called_otherwise_unless_that_has_come_back(
+    saved, runner, tmp_path, monkeypatch, fails
+):
+    fixed = replace(saved, status="fixed", case=saved.case if fails else models.relu(), cause=None)
+    corpus.save(fixed, tmp_path / "corpus")
+    monkeypatch.setattr(testing, "study", lambda saved, *rest: pytest.fail(saved.id))  # what it is called by then
+    examiner = Examiner(runner, found=tmp_path / "found").knowing(tmp_path / "corpus")
+    with pytest.raises(pytest.fail.Exception) as raised:
+        examiner.check(saved.case, BUG, saved.recipe)
+    assert str(raised.value) == (saved.id if fails else other_name(saved.id))
 
 
 @pytest.mark.parametrize("comes_back", [True, False])
