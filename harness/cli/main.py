@@ -26,6 +26,7 @@ from driftnet.run.share import GENERATED_SECONDS, REAL_SECONDS, SAVED_SECONDS
 from driftnet.util.errors import UserError
 from driftnet.util.files import RUNS, json_text, leave_nothing, make_folder
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.markup import escape
 from rich.segment import Segment
 
 # Where nobody can widen the window (a log, a pipe), tables are given room instead of being folded at 80 columns.
@@ -334,9 +335,9 @@ def coverage(out: Path | None, every: bool, **given: Any) -> Told:
 def check(model: Path, quantize: str | None, **given: Any) -> Told:
     """One real model: does each target do what onnxruntime does, and if not, which nodes show it?
 
-    Exit status: 0 agrees, or is accepted; 1 diverges, fails, crashes or hangs (3 when known); 2 rejects, invalid,
-    abstains, or a mistake in what was given. Of a sweep, what a target does not support is passed over where it agrees
-    under other options.
+    Exit status: 0 agrees, is accepted, or is known to be off by one rounding step; 1 diverges, fails, crashes or hangs
+    (3 when known); 2 rejects, invalid, abstains, or a mistake in what was given. Of a sweep, what a target does not
+    support is passed over where it agrees under other options.
 
     \b
     Examples: driftnet check model.onnx --target mnn
@@ -355,7 +356,12 @@ def check(model: Path, quantize: str | None, **given: Any) -> Told:
         result = api.check(model, settings, tell=tell)
     _warn_of_the_network(result)
     if settings.out:
+        from driftnet.cli.report import pages
+
         result["page"] = str(_write_check(result, model, settings.out, settings))
+        if earlier := pages.earlier(result, settings.out):
+            said = f"{settings.out} holds cases that this check did not write: {', '.join(earlier)}"
+            ERR.print(f"[yellow]{escape(said)}[/]")
     return Told(result, tables.check, api.check_status(result))
 
 

@@ -33,7 +33,7 @@ from driftnet.model.operators import Trait
 from driftnet.model.signature import folder_name
 from driftnet.model.submodel import Recording, UnrecordedError, recording_within, submodel
 from driftnet.model.verdict import Kind, Observation, Outcome, Tier, Verdict, Word
-from driftnet.model.windows import Judged, Window, live_nodes, seams, split, survey
+from driftnet.model.windows import Judged, Window, live_nodes, nodes_of, seams, split, survey
 from driftnet.oracle.ball_arithmetic.creation import random_tensors
 from driftnet.oracle.judge import BEFORE, cut_tensors, of_nearest_codes, of_wrong_weights
 from driftnet.oracle.tolerances.table import LEAST_CHANGE, LEAST_SHARE, LOST
@@ -456,6 +456,21 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
     found.hasty = not inquiry.in_time
     if not _harmless(checked, found):
         _diagnose(inquiry, whole, found)
+    if found.judged:
+        _judge_the_rest(inquiry, recorded, found)
+
+
+def _judge_the_rest(inquiry: Inquiry, recorded: Recording, found: Found) -> None:
+    """Vouch for what is right beside the nodes at fault, in windows that fail by these. What fails there, too, was not
+    found to be at fault, and stays undecided."""
+    wrong = {node for fault in found.faults for node in fault.nodes}
+    failing = [j.window for j in found.judged if j.verdict.failed and not wrong.isdisjoint(j.nodes)]
+    rests = dict.fromkeys(tuple(unit for unit in window if wrong.isdisjoint(unit)) for window in failing)
+    affirmed = {node for j in found.judged if _vouches(j.verdict) for node in j.nodes}
+    pieces = [rest for rest in rests if not affirmed.issuperset(nodes_of(rest))]
+    with contextlib.suppress(ExhaustedError):
+        judged = survey(inquiry.case, recorded, inquiry.look, lambda verdict: verdict.failed, pieces)
+        found.judged.extend(one for one in judged if _vouches(one.verdict))
 
 
 def _inside(inquiry: Inquiry, recorded: Recording, checked: Checked) -> Inside | None:

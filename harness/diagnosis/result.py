@@ -166,7 +166,8 @@ class Checked:
         """The check as a JSON value; `worst` are outputs of the model and of its windows."""
         verdict, observation = self.verdict, self.observation
         wrong = [v for v in (verdict, *(judged.verdict for judged in self.judged)) if v.error]
-        worst = sorted(wrong, key=_excess, reverse=True)[:WORST]
+        worst = sorted(wrong, key=_excess, reverse=True)
+        told = [_said(v, "output", "tier", "rule", "error", "bound") for v in worst]
         return {
             **_said(verdict, "stage", "kind", "tier", "rule"),
             "known": self.known,
@@ -180,7 +181,7 @@ class Checked:
             "kernels": [cost.as_json() for cost in self.costs],
             "random": list(self.random),
             "unquantized": self.unquantized,
-            "worst": [_said(v, "output", "tier", "rule", "error", "bound") for v in worst],
+            "worst": [row for k, row in enumerate(told) if row not in told[:k]][:WORST],
             "depth": [asdict(point) for point in self.depth],
             "culprits": [culprit.as_json() for culprit in self.culprits],
             "notes": [culprit.as_json() for culprit in self.notes],

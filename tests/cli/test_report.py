@@ -41,11 +41,14 @@ def test_the_page_of_a_check_shows_the_fault_its_picture_and_how_to_see_it_again
         str(no_cases(tmp_path)),
     ]
     words += ["--inputs", str(tmp_path / "fed.npz")]
+    before = corpus.save(corpus.load(saved_case("c4a8227f")), tmp_path)
     with pytest.raises(SystemExit) as end:
         cli.main([*words, "--json"])
-    result = json.loads(capsys.readouterr().out)
+    out, err = capsys.readouterr()
+    result = json.loads(out)
     assert end.value.code == 1
     page = assert_whole(Path(result["page"]))
+    assert f"{tmp_path} holds cases that this check did not write: {before}\n" in err
     (fault,) = result["targets"][0]["faults"]
     for part in (
         "head <b>.onnx",
@@ -53,6 +56,8 @@ def test_the_page_of_a_check_shows_the_fault_its_picture_and_how_to_see_it_again
         "/head/Conv",
         "Verified",
         "Exit status 1.",
+        "cases that this check did not write",
+        before.name,
         "Errors along the depth of the model",
         "Where it lies",
         "The wrong tensor",

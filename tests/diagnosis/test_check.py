@@ -28,6 +28,7 @@ from driftnet.selfcheck.mutant import MUTANTS
 from driftnet.targets.environments import resolve
 from driftnet.util.errors import UserError
 from onnx import TensorProto, helper
+from rich.console import Console
 
 from tests.support import localization, models, production
 from tests.support import reduction as tools
@@ -106,6 +107,27 @@ def test_what_makes_it_go_away_is_found_down_to_the_optimizer(runner, name, reci
     assert diagnosis.examination.finding.recipe == recipe, "quantizing is no simplification"
     assert {(r.option, str(r.value)) for r in diagnosis.remedies} == cures
     assert diagnosis.stage == stage
+
+
+def test_what_stands_beside_the_nodes_at_fault_is_vouched_for(runner):
+    nodes = [
+        helper.make_node(*words)
+        for words in (
+            ("Tanh", ["x"], ["t"]),
+            ("MatMul", ["t", "w"], ["m"]),
+            ("Add", ["m", "b"], ["a"]),
+            ("Sigmoid", ["a"], ["y"]),
+        )
+    ]
+    constants = {"w": models.grid((3, 2)), "b": np.array([1, -3], np.float32)}
+    case = models.case(nodes, {"x": models.grid((2, 3))}, constants, outputs=[("y", TensorProto.FLOAT, (2, 2))])
+    target = resolve("tests.support.localization:MATMUL_ADD_LOSES_THE_BIAS.onnxruntime_quant")
+    checked = check(Trial(case, target, FLOAT, runner), ())
+    assert checked.verdict.word is Word.DIVERGES, checked.verdict.message
+    assert (checked.vouched, checked.doubtful) == (0.5, {"MatMul": 1, "Add": 1})
+    told = checked.as_json()
+    assert told["windows"] == {"judged": 2, "diverges": 1, "agrees": 1}
+    assert [row for row in told["worst"] if told["worst"].count(row) > 1] == [], "the model and its window say the same"
 
 
 @pytest.mark.parametrize(("bug", "stage"), [("stale-bias-scale", "quantize"), ("lost-inner-remainder", "execute")])
@@ -582,7 +604,7 @@ def test_data_sets_beside_a_model_are_its_inputs_and_what_is_made_up_is_told(tmp
     assert api.check(tmp_path / "model.onnx", settings)["targets"][0]["made_up"] == ["x"], "of which model they are?"
 
 
-def test_a_known_fault_is_handed_over_as_the_case_it_is_known_by(tmp_path):
+def test_a_known_fault_is_handed_over_as_the_case_it_is_known_by(tmp_path, capsys):
     source = saved_case("9804cf0d")
     known = corpus.load(source)
     corpus.save(known, tmp_path / "corpus")
@@ -602,6 +624,11 @@ def test_a_known_fault_is_handed_over_as_the_case_it_is_known_by(tmp_path):
     assert {"reproduce.py", "ISSUE.md", "model.onnx"} <= {path.name for path in folder.iterdir()}
     page = pages.write_check(result, source / "model.onnx", tmp_path / "out").read_text(encoding="utf-8")
     assert "The known case" in page
+    tables.check(Console(width=200), result)
+    told = capsys.readouterr().out
+    for text, called in ((told, "no failure of the model"), (page, "No failure of the model")):
+        assert f"{called} (off-by-one-step)" in text
+        assert "nodes at fault" not in text.lower()
 
 
 def test_a_model_beyond_two_gib_is_refused_where_it_has_to_be_loaded(tmp_path):

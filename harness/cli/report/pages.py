@@ -10,6 +10,7 @@ from driftnet.cli.report import charts, tables
 from driftnet.cli.report.rendering import commands, rendered, shown
 from driftnet.commands.models import check_status
 from driftnet.findings import corpus
+from driftnet.model.verdict import FAILURES, Word
 from driftnet.util.files import json_text, replace_text
 
 SENTENCES = {
@@ -31,11 +32,26 @@ def write_check(result: Mapping[str, Any], model: Path, out: Path, *, given: Seq
         "targets": targets,
         "model": model.name,
         "status": status,
-        "sentence": f"{SENTENCES[status]} Exit status {status}.",
+        "sentence": f"{SENTENCES[status]}{_which_fail(result, status)} Exit status {status}.",
+        "earlier": earlier(result, out),
         "of_little_use": tables.OF_LITTLE_USE,
     }
     replace_text(page, rendered("check.html", {**result, **told}))
     return page
+
+
+def earlier(result: Mapping[str, Any], out: Path) -> list[str]:
+    """The folders of cases below `out` that were there before a check, and are not of it."""
+    faults = [fault for one in result["targets"] for fault in one["faults"]]
+    written = {fault["known_path"] or (fault["reduced"] or {}).get("path") for fault in faults}
+    return sorted({str(path.parent) for path in out.glob("*/test_*/case.json")} - written)
+
+
+def _which_fail(result: Mapping[str, Any], status: int) -> str:
+    """The targets that a sentence about failures is about, where others are on the page too."""
+    rows = [r for r in result["targets"] if Word(r["verdict"]) in FAILURES and not r["accepted"]]
+    names = dict.fromkeys(f"{r['target']} {r['release']}" for r in rows if status == 3 or not r["known"])
+    return f" It fails on {', '.join(names)}." if names and len(result["targets"]) > len(names) else ""
 
 
 def nameless(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,6 +149,7 @@ def _target(one: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
         "recipe_text": recipe,
         "again": again,
         "about_notes": tables.about_notes(one),
+        "about_culprits": tables.about_culprits(one),
         "end_to_end": worst,
         "chart": charts.along_the_depth(one["depth"]),
         "faults": [_fault(fault) for fault in one["faults"]],

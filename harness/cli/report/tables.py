@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 Result = Mapping[str, Any]
+AGREES = "agrees"  # `Word` imports libraries of arrays
 COLOURS = {"agrees": "green", "rejects": "yellow", "invalid": "yellow", "abstains": "yellow"}
 OUTPUTS = 5  # of a model, the worst, that are shown
 UNMATCHED = 8  # nodes that are told
@@ -218,7 +219,7 @@ def check(console: Console, result: Result) -> None:
     for r in result["targets"]:
         recipe = ", ".join(f"{k}={v}" for k, v in r["recipe"].items()) or "default recipe"
         where = (f" in {r['stage']}" if r["stage"] else "") + (f" ({r['kind']})" if r["kind"] else "")
-        verdict = f"[{COLOURS.get(r['verdict'], 'red')}]{r['verdict']}[/]{where}{', known' if r['known'] else ''}"
+        verdict = f"[{COLOURS.get(r['verdict'], 'red')}]{r['verdict']}[/]{where}{', known' if _is_known(r) else ''}"
         console.print(f"[bold]{r['target']}=={r['release']}[/] {escape(recipe)}: {verdict}")
         rest = f"; not verified: {counts(r['doubtful'])}" if r["doubtful"] else ""
         stages = ", ".join(f"{s['stage']} {s['outcome']}" for s in r["stages"])
@@ -235,11 +236,11 @@ def check(console: Console, result: Result) -> None:
             *(f"  {cost['message']}" for cost in r["kernels"] if cost["message"] not in r["message"]),
             *(f"  output {name}: random by definition: only its range is checked" for name in r["random"]),
             stages and f"  verified: {r['vouched']:.1%} of the nodes{rest}",
-            r["culprits"] and f"  nodes at fault: {_nodes(r['culprits'], ', ')}",
+            r["culprits"] and f"  {about_culprits(r)}: {_nodes(r['culprits'], ', ')}",
             r["notes"] and f"  {about_notes(r)}: {_nodes(r['notes'], ', ')}",
         )
         for fault in r["faults"]:
-            _fault(console, fault)
+            _fault(console, fault, "fault" if r["verdict"] != AGREES else "excused")
         if r["interrupted"]:
             console.print("  [yellow]interrupted[/]: there may be more faults, and cases may get smaller")
 
@@ -247,6 +248,15 @@ def check(console: Console, result: Result) -> None:
 def made_up(result: Mapping[str, Any]) -> str:
     """Which inputs nobody gave."""
     return result["made_up"] and f"  made up, give --inputs for real ones: {', '.join(result['made_up'])}"
+
+
+def about_culprits(check: Mapping[str, Any]) -> str:
+    """What the nodes are that are named: of a model that agrees, right by a rule or off by a known step."""
+    return f"no failure of the model ({check['rule']})" if check["verdict"] == AGREES else "nodes at fault"
+
+
+def _is_known(check: Mapping[str, Any]) -> bool:
+    return bool(check["known"]) and check["verdict"] != AGREES
 
 
 def about_notes(check: Mapping[str, Any]) -> str:
@@ -276,13 +286,13 @@ def _end_to_end(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return told + ([f"  and {counted(more, 'output')} that are nearer"] if more > 0 else [])
 
 
-def _fault(console: Console, fault: Mapping[str, Any]) -> None:
-    """One fault of a model: which nodes, how badly, what is known of it."""
+def _fault(console: Console, fault: Mapping[str, Any], called: str) -> None:
+    """One fault of a model, whatever it is called: which nodes, how badly, what is known of it."""
     where = _nodes(fault["nodes"], " with ") or "the model as a whole"
     stage = f" in {fault['stage']}" if fault["stage"] else ""
     share = "" if fault["impact"] is None else f", explains {fault['impact']:.0%} of the error of the outputs"
     what = f"{fault['verdict']}{stage} ({fault['kind']}, {fault['tier']}){share}"
-    console.print(f"  [bold]fault[/] {escape(where)}: {what}")
+    console.print(f"  [bold]{called}[/] {escape(where)}: {what}")
     cures = ", ".join(f"{cure['option']}={cure['value']}" for cure in fault["goes_away_with"])
     note = shortened(fault["note"], MESSAGE)
     say(
