@@ -14,6 +14,11 @@ from driftnet.model.inspect import refill
 from driftnet.model.submodel import makers, reads
 from onnx import TensorShapeProto, ValueInfoProto
 
+# No trait of what they compute tells these: they make sequences, and compute nothing.
+SEQUENCES = {"SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SplitToSequence"}
+PACKING = SEQUENCES | {"Identity", "ZipMap"}
+"""Operators that make a sequence or a map of tensors, or of another one, and compute nothing."""
+
 
 def undeclare(graph: onnx.GraphProto) -> None:
     """Take away the shapes that are declared of what nodes make. Without that of a constant onnx infers wrong ones: it
@@ -76,18 +81,20 @@ def only_tensors(model: onnx.ModelProto) -> list[str]:
     for value in [v for v in graph.output if v.type.HasField("sequence_type") or v.type.HasField("map_type")]:
         if not tensors:
             with contextlib.suppress(InferenceError):
-                tensors = {v.name: v for v in inferred(light(model)).graph.value_info if _shape(v) is not None}
+                found = inferred(light(model)).graph
+                tensors = {v.name: v for v in (*found.value_info, *found.output) if v.type.tensor_type.elem_type}
         made_of, makes = [value.name], list[onnx.NodeProto]()
         while others := [name for name in made_of if name not in tensors and name not in types]:
             node = made_by.get(others[0])
-            if node is None or any(a.type == onnx.AttributeProto.GRAPH for a in node.attribute):
+            if node is None or not _packs(node) or node in makes:  # which nodes do that wait for each other
                 break
-            if node.op_type == "ZipMap":  # of which no schema infers anything
-                tensors.setdefault(node.input[0], _scores(node.input[0]))
+            if node.op_type == "ZipMap" and _rankless(tensors.get(node.input[0])):  # no schema infers anything of it
+                tensors[node.input[0]] = _scores(node.input[0])
             makes.append(node)
             made_of = list(dict.fromkeys([*node.input, *(name for name in made_of if name not in node.output)]))
         there = {v.name for v in graph.output} | types
-        if others or not (new := [name for name in made_of if name and name not in there]):
+        new = [name for name in made_of if name and name not in there]
+        if others or not new or any(_rankless(tensors[name]) for name in new):  # nobody may declare an output like that
             continue
         graph.output.remove(value)
         graph.output.extend(tensors[name] for name in new)
@@ -96,6 +103,14 @@ def only_tensors(model: onnx.ModelProto) -> list[str]:
                 graph.node.remove(node)
         said.append(f"{value.name} is no tensor, and {', '.join(new)} stands in its place, of which it is made")
     return said
+
+
+def _packs(node: onnx.NodeProto) -> bool:
+    return node.op_type in PACKING and node.domain in ("", "ai.onnx", "ai.onnx.ml")
+
+
+def _rankless(value: ValueInfoProto | None) -> bool:
+    return value is None or _shape(value) is None
 
 
 def _scores(name: str) -> ValueInfoProto:

@@ -131,6 +131,29 @@ def test_the_parts_of_a_sequence_stand_in_its_place_but_not_those_of_a_loop():
     assert only_tensors(model) == [], "nobody looks into a branch"
 
 
+def test_no_node_that_computes_vanishes_for_what_a_sequence_is_made_of():
+    s = helper.make_tensor_value_info("s", TensorProto.INT64, None)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    y = helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["r"]), helper.make_node("Exp", ["r"], ["e"])]
+    model = helper.make_model(
+        helper.make_graph([*nodes, helper.make_node("SequenceConstruct", ["e"], ["y"])], "test", [x, s], [y])
+    )
+    assert only_tensors(model) == [], "an output of unknown rank cannot be declared"
+    assert [node.op_type for node in model.graph.node] == ["Reshape", "Exp", "SequenceConstruct"]
+    model.graph.node[0].CopyFrom(helper.make_node("Neg", ["x"], ["r"]))
+    assert only_tensors(model) == ["y is no tensor, and e stands in its place, of which it is made"]
+    assert [node.op_type for node in model.graph.node] == ["Neg", "Exp"]
+
+
+def test_sequences_that_are_made_of_each_other_are_left():
+    nodes = [helper.make_node("SequenceInsert", [a, "x"], [b]) for a, b in (("b", "y"), ("y", "b"))]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])
+    y = helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None)
+    model = helper.make_model(helper.make_graph(nodes, "test", [x], [y]))
+    assert only_tensors(model) == []
+
+
 def test_nodes_before_what_they_read_are_put_in_order_and_it_is_said():
     model = matmul({"y": ["batch", 20000]})
     assert settle_order(model) == [], "they are in order"
