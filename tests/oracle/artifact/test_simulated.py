@@ -610,17 +610,18 @@ def test_what_stands_beside_a_result_that_is_open_may_have_any_scale(runner):
     """A Concat gives its operands one scale: of RoiAlign's largest samples the standard says too little to know it."""
     region = {"r": np.array([[0, 0, 1, 1]], np.float32), "i": np.array([0])}
 
-    def said_of(mode):
+    def said_of(mode, joint=("Concat", {"axis": 0}), shape=(2, 1, 3, 8)):
         nodes = [
             helper.make_node("RoiAlign", ["x", "r", "i"], ["t"], mode=mode, output_height=3, output_width=8),
-            helper.make_node("Concat", ["t", "z"], ["y"], axis=0),
+            helper.make_node(joint[0], ["t", "z"], ["y"], **joint[1]),
         ]
         feed = {"x": X.reshape(1, 1, 3, 8), "z": X.reshape(1, 1, 3, 8) / 8}
-        case = models.case(nodes, feed, region, outputs=[("y", FLOAT, (2, 1, 3, 8))])
+        case = models.case(nodes, feed, region, outputs=[("y", FLOAT, shape)])
         given = {"z": 0.3, "x": float(np.abs(X).max()) / 127 * 2047.5 / 2048}
         operations = [operation("y", ["x", "z"], ["y"], "somehow"), operation("z", (), ("z",), "somehow")]
         said = artifact(operations, given) | {"histogram": {"bins": 2048, "least": 128}}
-        return ask(runner, case, said, np.zeros((2, 1, 3, 8)))
+        return ask(runner, case, said, np.zeros(shape))
 
     assert said_of("max").word is Word.ABSTAINS
     assert said_of("avg").stage == "quantize", "where it is known no other scale is right"
+    assert said_of("max", ("Add", {}), (1, 1, 3, 8)).stage == "quantize", "an Add ties no scales"

@@ -8,8 +8,8 @@ number of bins, and the highest code h,
 m is known to the radius of a ball: the float model is evaluated on the calibration data. A tensor whose scale is that
 of another tensor of the model is let pass: converters move names, and an operation may keep the scale of its operand.
 So is one whose scale a piece has that the artifact cuts from something: what calibration saw there is not known. Nor is
-it of a result of which the standard says too little: what is read or made beside that may have its scale, as the
-operands of a Concat.
+it of a result of which the standard says too little: where that is an operand of a Concat, which gives all of them one
+scale, the others may have its.
 """
 
 from collections.abc import Mapping
@@ -29,9 +29,8 @@ from driftnet.oracle.tolerances.table import LARGEST_VANISHED, SCALE_ERROR
 def problem(question: Question, trace: Trace, regions: Mapping[str, Region], histogram: Histogram) -> Verdict | None:
     """The verdict on the first tensor with a scale that no calibration chooses, if there is one."""
     seen, unknown = largest(question)
-    beside = {
-        x for node in question.graph.nodes for x in node.inputs if not unknown.isdisjoint((*node.inputs, *node.outputs))
-    }
+    joined = [node.inputs for node in question.graph.nodes if node.op == "Concat"]
+    beside = {name for operands in joined if not unknown.isdisjoint(operands) for name in operands}
     names = {name: name for name in question.graph.inputs} | {name: region.start for name, region in regions.items()}
     pieces = {trace.grids[x].scale for x, op in trace.makers.items() if len(op.outputs) > 1 and x in trace.grids}
     for name, interval in seen.items():
