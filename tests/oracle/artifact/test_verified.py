@@ -576,6 +576,20 @@ def test_what_nobody_can_evaluate_is_as_written_where_the_reference_runs_it_so(r
     assert artifact.as_reference_runs(off, [place]) == [], "it gives something else"
 
 
+def test_strings_are_what_the_reference_makes_of_the_artifact(runner):
+    text = [("x", TensorProto.STRING, (2,))], [("y", TensorProto.STRING, (2,))]
+    x, y = ([helper.make_tensor_value_info(*value) for value in values] for values in text)
+    proto = helper.make_model(
+        helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "test", x, y),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    given = Case(proto.SerializeToString(), ({"x": np.array(["a", "b"], object)},))
+    right = runner.reference.run(given).outputs
+    asked = Question(given, right, right, runner.reference, None, artifact=Artifact(model=given.model))
+    assert artifact.as_reference_runs(asked, [(0, "y")]) == [(0, "y")]
+
+
 def test_without_an_artifact_the_tier_abstains():
     asked = replace(question(QDQ, X), artifact=UNTOLD)
     assert artifact.decide(asked, [(0, "y")])[0, "y"].word is Word.ABSTAINS

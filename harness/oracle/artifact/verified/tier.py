@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from driftnet.model.arrays import identical
 from driftnet.model.case import Case
 from driftnet.model.graph import Graph, Node, Values
 from driftnet.model.verdict import MADE_TWICE, Kind, Tier, Verdict, Word
@@ -99,7 +100,7 @@ def as_reference_runs(question: Question, places: Sequence[Place]) -> list[Place
     except ReferenceError:
         return []
     same = [(feed, name) for feed, name in places if name in runs[feed]]
-    return [p for p in same if np.array_equal(question.pair(p)[0], runs[p[0]][p[1]], equal_nan=True)]
+    return [p for p in same if identical(question.pair(p)[0], runs[p[0]][p[1]])]
 
 
 def compare(
