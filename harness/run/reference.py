@@ -65,15 +65,15 @@ class Reference:
 
         self._call: Callable[[Key, bytes, list[Feed], float | None], Reply] = call
         self._replies: OrderedDict[Key, Reply] = OrderedDict()
-        self._longest = 0.0
+        self._longest, self._limit = 0.0, worker.seconds
 
     def run(self, case: Case, patience: float = math.inf) -> ReferenceRun:
         """The outputs of `case`, when onnx's full check accepts its model and onnxruntime runs it.
 
         patience   seconds after which nobody waits any more, where the reference did not take as long before
         """
-        seconds = None if patience == math.inf else max(patience, LEAST_SECONDS, LONGER * self._longest)
-        reply = self._ask("run", case, *_beside(case), seconds=seconds)
+        seconds = max(patience, LEAST_SECONDS, LONGER * self._longest)
+        reply = self._ask("run", case, *_beside(case), seconds=seconds if seconds < self._limit else None)
         if reply.outcome is Outcome.OK:
             return ReferenceRun("", tuple(reply.value))
         if reply.outcome is Outcome.ERROR:
@@ -116,15 +116,15 @@ class Reference:
         """In a fork: `ask` the process that has the worker, which says what `answer` gives."""
 
         def call(key: Key, model: bytes, feeds: list[Feed], seconds: float | None) -> Reply:
-            outcome, *said = interface.decode(ask(interface.encode([list(key), model, feeds])))
+            outcome, *said = interface.decode(ask(interface.encode([list(key), model, feeds, seconds])))
             return Reply(Outcome(outcome), *said)
 
         self._call = call
 
     def answer(self, question: bytes) -> bytes:
         """What became of what a fork asks, encoded."""
-        key, model, feeds = interface.decode(question)
-        reply = self._reply(tuple(key), model, feeds)
+        key, model, feeds, seconds = interface.decode(question)
+        reply = self._reply(tuple(key), model, feeds, seconds)
         if (size := _bytes(reply.value)) > MOST_TOLD:
             reply = Reply(Outcome.MEMORY, message=f"an answer of {size // 2**20} MiB, of which a fork holds no copy")
         said = reply.message, reply.signal, reply.log, reply.seconds

@@ -63,14 +63,32 @@ def test_nobody_waits_long_for_a_case_that_is_one_of_many(reference, monkeypatch
 
     def call(key, model, feeds, seconds):
         said.append(seconds)
-        return Reply(Outcome.OK, [], seconds=3.0) if len(said) == 2 else Reply(Outcome.HANG, seconds=seconds or 0)
+        longest = {2: 1.5, 4: 2.0}.get(len(said))  # 20 s is the limit
+        return Reply(Outcome.OK, [], seconds=longest) if longest else Reply(Outcome.HANG, seconds=seconds or 0)
 
     monkeypatch.setattr(reference, "_call", call)
     assert reference.run(chain(), 0.1).broken
     assert not reference.run(chain()).broken, "what came too late for one is not kept for others"
     assert not reference.run(chain(), 0.1).broken, "what came is"
     assert reference.run(changed(chain(), op_type="Abs"), 0.1).broken
-    assert said == [2.0, None, 30.0], "ten times what the longest took"
+    assert said == [2.0, None, 15.0], "ten times what the longest took"
+    reference.run(changed(chain(), op_type="Neg"))
+    reference.run(changed(chain(), op_type="Exp"), 0.1)
+    assert said[4:] == [None], "nobody waits longer than the limit"
+
+
+def test_a_fork_waits_as_long_as_it_says(zygote, monkeypatch):
+    said = []
+
+    def call(key, model, feeds, seconds):
+        said.append(seconds)
+        return Reply(Outcome.HANG, seconds=2.0)
+
+    reference, fork = (Reference(zygote.worker()) for _ in range(2))
+    monkeypatch.setattr(reference, "_call", call)
+    fork.ask_by(reference.answer)
+    assert fork.run(chain(), 0.1).broken == "the reference did not come back in 2 s"
+    assert said == [2.0]
 
 
 def test_run_gives_the_outputs_of_every_feed(reference):
@@ -102,7 +120,7 @@ def test_record_holds_no_more_than_is_said_but_for_one_feed(reference):
 
 def test_an_answer_too_large_for_a_fork_is_an_answer_that_says_so(reference, monkeypatch):
     monkeypatch.setattr("driftnet.run.reference.MOST_TOLD", 100)
-    asked = interface.encode([["record", "digest"], chain().model, list(chain().feeds)])
+    asked = interface.encode([["record", "digest"], chain().model, list(chain().feeds), None])
     outcome, value, message, *_ = interface.decode(reference.answer(asked))
     assert (outcome, value) == ("memory", None), f"is {outcome}: {message}"
     assert "of which a fork holds no copy" in message
@@ -247,7 +265,7 @@ class Faulty:
     """A worker that does something else than it is asked to."""
 
     def __init__(self, worker, name, args):
-        self.worker, self.name, self.args = worker, name, args
+        self.worker, self.name, self.args, self.seconds = worker, name, args, worker.seconds
 
     def call(self, function, *args, timeout):
         return self.worker.call(f"tests.support.sandbox_faults:{self.name}", *self.args)

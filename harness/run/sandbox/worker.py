@@ -203,6 +203,11 @@ class Worker:
         return said if self._disturbed == before or (allowance and allowance.spent) else ask()
 
     @property
+    def seconds(self) -> float:
+        """Wall seconds that a call may take where nobody says otherwise."""
+        return self._limits.seconds
+
+    @property
     def displaced(self) -> bool:
         """Whether `folder` is no directory any more."""
         return self.folder.is_symlink() or not self.folder.is_dir()
