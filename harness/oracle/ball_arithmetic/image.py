@@ -57,7 +57,8 @@ def resize(
     transform = "asymmetric" if old else coordinate_transformation_mode
     region = roi if transform == "tf_crop_and_resize" else None
     outside = unsure = np.zeros((1,) * x.midpoint.ndim, np.bool_)
-    y, beyond = x, moved(constant(extrapolation_value, x.dtype), lambda values: np.broadcast_to(values, x.shape))
+    value = constant(extrapolation_value, x.dtype)
+    y, beyond, finite = x, moved(value, lambda values: np.broadcast_to(values, x.shape)), np.isfinite(value.midpoint)
     for along in _axes(node, x.shape, region, roi if old else scales, sizes):
         if along.scale == 1.0 and (along.start, along.end) == (0.0, 1.0):
             continue
@@ -66,13 +67,14 @@ def resize(
         where = positions(transform, along)
         y = _along(node, y, along, where, old)
         if transform == "tf_crop_and_resize":
-            beyond = _along(node, beyond, along, where, old)  # some interpolate what stands outside along other axes
+            # Some interpolate what stands outside along other axes.
+            beyond = _along(node, beyond, along, where, old) if finite else value
             shape = [-1 if k == along.axis else 1 for k in range(x.midpoint.ndim)]
             low, high, last = where.p - where.slack, where.p + where.slack, along.n - 1
             outside = outside | ((high < 0) | (low > last)).reshape(shape)
             unsure = unsure | (((low < 0) & (high >= 0)) | ((low <= last) & (high > last))).reshape(shape)
     if outside.any():
-        y = select(exact(outside), beyond, y)
+        y = select(exact(outside), select(exact(beyond.undecided), value, beyond), y)
     return undecided_where(unsure, y)
 
 

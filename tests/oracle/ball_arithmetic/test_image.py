@@ -183,3 +183,17 @@ def test_what_stands_beyond_an_image_may_be_interpolated_along_another_axis():
     for lost, is_right in ((8.34e-7, True), (1e-4, False)):
         seen[0, 0, 3, 2] = 1 - lost
         assert holds(ball, seen) == is_right, f"an element that is off by {lost} beyond the image"
+
+
+@pytest.mark.parametrize("beyond", [1.0, 3e38, np.inf, np.nan])
+@pytest.mark.parametrize("exclude", [0, 1])
+def test_what_stands_beyond_an_image_is_decided_whatever_it_is(beyond, exclude):
+    crop = {"mode": "cubic", "coordinate_transformation_mode": "tf_crop_and_resize", "exclude_outside": exclude}
+    image, roi = np.float32([[[[-2, -0.5], [-4, -3]]]]), np.float32([0, 0, -1.5, 0, 1, 1, 4, 1.25])
+    (ball,) = apply("Resize", image, roi, None, np.int64([1, 1, 6, 4]), **crop, extrapolation_value=beyond)
+    assert not ball.undecided.any(), f"undecided at {np.argwhere(ball.undecided).tolist()}"
+    seen = ball.midpoint.astype(np.float32)
+    np.testing.assert_allclose(seen[0, 0, 0], np.float32(beyond), rtol=1e-6)
+    assert holds(ball, seen), "the constant itself is not right"
+    seen[0, 0, 0, 0] = -7
+    assert not holds(ball, seen), "-7 beyond the image is right"
