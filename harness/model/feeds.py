@@ -47,7 +47,7 @@ def read_feeds(path: Path, model: onnx.ModelProto, what: str) -> tuple[Feed, ...
 def feeds_beside(path: Path, model: onnx.ModelProto, what: str, *made_of_it: Path) -> tuple[Feed, ...]:
     """The "inputs" or "calibration" feeds in the folders beside the only model at `path`, but for `made_of_it`, as
     ONNX's tests and saved cases have them; none where there are none. Raises UserError as `read_feeds` does."""
-    if {*path.parent.glob("*.onnx")} - {path, *made_of_it}:
+    if {*map(Path.resolve, path.parent.glob("*.onnx"))} - {*map(Path.resolve, (path, *made_of_it))}:
         return ()  # nobody knows whose they are
     prefix = {"inputs": "test_data_set", "calibration": "calibration"}[what]
     folders = sorted(path.parent.glob(f"{prefix}_*"), key=lambda folder: (len(folder.name), folder.name))

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -172,6 +173,16 @@ def test_a_model_without_inputs_is_fed_nothing_by_its_data_set(tmp_path):
     (tmp_path / "test_data_set_0").mkdir()
     (tmp_path / "test_data_set_0/output_0.pb").write_bytes(b"")
     assert feeds.feeds_beside(tmp_path / "model.onnx", model(), "inputs") == ({},)
+
+
+def test_a_model_beside_is_the_same_however_its_path_is_spelled(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "test_data_set_0").mkdir()
+    for name in "ab":
+        (tmp_path / f"{name}.onnx").touch()
+    assert feeds.feeds_beside(Path("a.onnx"), model(), "inputs", tmp_path / "b.onnx") == ({},)
+    assert feeds.feeds_beside(tmp_path / "a.onnx", model(), "inputs", Path("b.onnx")) == ({},)
+    assert feeds.feeds_beside(Path("a.onnx"), model(), "inputs") == ()
 
 
 @pytest.mark.parametrize("content", [b"\x08", bytes(range(256)), None])
