@@ -602,6 +602,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status = 2
     except click.ClickException as e:
         hint = f"{e.ctx.command_path} --help" if isinstance(e, click.UsageError) and e.ctx else "driftnet --help"
+        if isinstance(e, click.MissingParameter) and e.param and e.param.name == "target":
+            from driftnet.targets.registry import registered
+
+            hint = f"--target is one of {', '.join(sorted(registered()))}, or one with a release; {hint}"
         status = _fail(UserError(e.format_message(), hint=hint), as_json)
     except UserError as e:
         status = _fail(e, as_json)

@@ -46,6 +46,7 @@ def told(saved: SavedCase, release: str, drawn: Case | None, actual: Sequence[Fe
         f"report it:  driftnet reduce {name} --out DIR  (ISSUE.md, reproduce.py)",
         f"accept it:  driftnet triage {name} --status open  (into corpus/)",
         '            and in the test: driftnet.knowing("corpus").check(...)',
+        *([f"from another folder it is called {saved.path.resolve()}"] if saved.path else []),
     ]
     return plain("\n".join(lines))
 

@@ -184,7 +184,8 @@ def _growth(runs: Iterable[_Run]) -> list[list[int]]:
     """[models examined, distinct causes met by then] at each model that met one for the first time, run after run."""
     points, met, before = [[0, 0]], set[str](), 0
     for run in runs:
-        for cause, index in sorted(run.told.first.items(), key=lambda item: item[1]):
+        late = {entry.cause or entry.id: run.told.models - 1 for entry in run.summary.findings}  # no event tells of it
+        for cause, index in sorted((late | run.told.first).items(), key=lambda item: item[1]):
             if cause not in met:
                 met.add(cause)
                 points.append([before + index + 1, len(met)])

@@ -126,6 +126,7 @@ def test_seeds_that_are_no_models_are_named_with_what_the_checker_says(driftnet,
 def test_an_unknown_target_is_named_with_what_there_is(driftnet, model):
     assert_one_clear_message(driftnet("check", model, "--target", "tensorrt"), says="tensorrt")
     assert_one_clear_message(driftnet("fuzz", "--target", "tensorrt", "--cases", "1"), says="onnxruntime-quant")
+    assert_one_clear_message(driftnet("lint", model), says="onnxruntime-quant")
 
 
 @pytest.mark.parametrize(

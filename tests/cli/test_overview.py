@@ -114,6 +114,16 @@ def test_a_run_is_counted_with_its_operators_by_verdict_and_its_causes_over_mode
     assert "1 more operators were in no case that failed" in page.text
 
 
+def test_the_curve_ends_with_all_causes_that_are_listed(tmp_path):
+    folder = run(tmp_path / "run", known=[GEMM], new=[saved_case("b68c767f")])
+    lines = (folder / "journal").glob("*")
+    for path in lines:  # of what was learned last no event may tell
+        path.write_bytes(b"".join(x for x in path.read_bytes().splitlines(True) if b'"found"' not in x))
+    page, result = written([folder], tmp_path / "html")
+    assert result["growth"][-1] == [2, 2]
+    assert "2 distinct causes, new and known, after 2 models" in page.text
+
+
 def test_what_a_run_met_that_is_known_stands_behind_what_is_new(tmp_path):
     other = saved_case("b68c767f")
     folder = run(tmp_path / "run", known=[GEMM], new=[other])
@@ -121,6 +131,7 @@ def test_what_a_run_met_that_is_known_stands_behind_what_is_new(tmp_path):
     assert [(row["id"], row["status"]) for row in result["cases"]] == [(other.name, "new"), (GEMM.name, "open")]
     assert [tr["data-status"] for tr in page.all("tr") if "data-status" in tr] == ["new", "open"]
     assert "2 causes, 1 new" in page.text
+    assert "1 of onnxruntime-quant, 1 of mnn. They show in 2 cases" in page.text
     told = [Page(tmp_path / "html" / overview.page_of(row)).text for row in result["cases"]]
     assert ["When it fails was not learned" in text for text in told] == [True, False], "only one has a cause"
 
@@ -209,4 +220,4 @@ def test_the_command_says_where_the_page_is(tmp_path, capsys):
     assert result["page"] == str(tmp_path / "index.html")
     assert [Path(c["path"]).name for c in result["cases"]] == [GEMM.name]
     tables.report(Console(), result)
-    assert "1 case, 0 runs: " in capsys.readouterr().out
+    assert "1 cause, 1 case: " in capsys.readouterr().out

@@ -22,6 +22,8 @@ from hypothesis import given, settings
 from tests.support import models
 from tests.support.paths import ROOT
 
+WHERE = "from another folder it is called"
+
 BUG = "tests.support.bugs:NEGATES_LONG_MAXIMA"
 RED = f"""
 from driftnet import cases
@@ -82,10 +84,15 @@ def test_a_red_test_shows(red, shown):
 
 def test_a_red_test_shows_lines_that_fit_a_terminal_and_no_code_but_the_persons(red):
     said = red[0].splitlines()
-    long = [line for line in said if len(line) > 80 and line.startswith("E")]
+    long = [line for line in said if len(line) > 80 and line.startswith("E") and WHERE not in line]
     assert long == [], "lines that 80 columns fold"
     foreign = [line for line in said if re.match(r"\S+\.py:\d+:", line) and not line.startswith("test_red.py")]
     assert foreign == [], "frames of the traceback that are not the person's"
+
+
+def test_the_path_that_a_red_test_names_is_found_from_another_folder(red, saved):
+    path = re.search(rf"{WHERE} (\S+)", red[0])[1]
+    assert path == str(saved.path.resolve())
 
 
 def test_the_digits_that_a_red_test_names_are_found_by_every_command(red, saved):

@@ -317,7 +317,9 @@ def _fault(console: Console, fault: Mapping[str, Any], called: str) -> None:
 
 def report(console: Console, result: Result) -> None:
     """Where the pages are."""
-    say(console, f"{counted(len(result['cases']), 'case')}, {counted(len(result['runs']), 'run')}: {result['page']}")
+    causes = counted(len({case["cause"] or case["id"] for case in result["cases"]}), "cause")
+    runs = f" of {counted(len(result['runs']), 'run')}" if result["runs"] else ""
+    say(console, f"{causes}, {counted(len(result['cases']), 'case')}{runs}: {result['page']}")
 
 
 def targets(console: Console, result: Result) -> None:
