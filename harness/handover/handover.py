@@ -107,7 +107,8 @@ def write(
     """
     saved = corpus.load(folder)
     if known and known.cause and not saved.cause:
-        cause, upstream = known.cause.of_case(known.id), saved.upstream or known.upstream
+        cause = replace(known.cause.of_case(known.id), grown={})  # that is not beside it
+        upstream = saved.upstream or known.upstream
         saved = replace(saved, cause=cause, upstream=upstream, note=known.note or saved.note)
     trial = Trial(saved.case, installed, saved.recipe, runner)
     verdict, seen = saved.verdict, None

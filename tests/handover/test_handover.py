@@ -201,6 +201,8 @@ def test_the_issue_of_what_is_known_says_by_what_cause(runner, tmp_path):
     told = known.cause.of_case(known.id)
     for part in (known.note.splitlines()[0] or told.title, told.id, told.history, f"when: {told.sentence}"):
         assert markdown.inline(part)[:100] in text, text
+    assert "grown" not in text, "it names a model that is not beside it"
+    assert "\n\n| | |\n" in text, "a table that no empty line goes before is none"
 
 
 def test_the_text_of_a_case_cannot_become_code():
