@@ -1,8 +1,9 @@
 """Neighbours of models that somebody has: seeds of a campaign beside, or in the place of, generated graphs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import onnx
 from driftnet.findings import corpus
 from driftnet.findings.names import located
 from driftnet.generators.mutation.neighbour import neighbour as mutated
@@ -25,11 +26,11 @@ def seeds(paths: Sequence[Path]) -> list[Case]:
     return [case for _, case in _read(paths)]
 
 
-def check(paths: Sequence[Path], reference: Reference) -> list[Case]:
-    """The `seeds` at `paths`. Raises UserError (kind "model") for one that the checker or the reference refuses, too: a
-    neighbour of what is no model is none either."""
+def check(paths: Sequence[Path], reference: Reference, tell: Callable[[str], None] = lambda text: None) -> list[Case]:
+    """The `seeds` at `paths`; `tell` hears which are taken otherwise than they are declared. Raises UserError (kind
+    "model") for one that the checker or the reference refuses, too: a neighbour of what is no model is none either."""
     found = []
-    for path, case in _read(paths):
+    for path, case in _read(paths, tell):
         seen = reference.run(case)
         if not seen.outputs:
             why = explained(seen.error) if seen.error else seen.broken
@@ -52,11 +53,11 @@ def neighbour(cases: Sequence[Case], seed: int, index: int, reference: Reference
     return case
 
 
-def _read(paths: Sequence[Path]) -> Iterator[tuple[Path, Case]]:
+def _read(paths: Sequence[Path], tell: Callable[[str], None] = lambda text: None) -> Iterator[tuple[Path, Case]]:
     """Each model with the path of its file."""
     for path in map(located, paths):
         if path.is_file():
-            model = corpus.read_given(path)
+            model = _given(path, tell)
             feeds = feeds_beside(path, model, "inputs") or (made_up(model, {}),)
             yield path, Case(model.SerializeToString(), feeds, origin={"file": path.name})
             continue
@@ -64,12 +65,16 @@ def _read(paths: Sequence[Path]) -> Iterator[tuple[Path, Case]]:
         if not folders:
             raise UserError(f"no model at or below {path}", hint="name an ONNX file, a saved case or a folder of them")
         for folder in folders:
-            yield folder / "model.onnx", _loaded(folder)
+            yield folder / "model.onnx", _loaded(folder, tell)
 
 
-def _loaded(folder: Path) -> Case:
+def _given(path: Path, tell: Callable[[str], None]) -> onnx.ModelProto:
+    return corpus.read_given(path, tell=lambda said: tell(f"{path} is taken otherwise than it is declared: {said}"))
+
+
+def _loaded(folder: Path, tell: Callable[[str], None]) -> Case:
     if (folder / "case.json").is_file():
         return corpus.load(folder).case
-    model = corpus.read_given(folder / "model.onnx")
+    model = _given(folder / "model.onnx", tell)
     feeds = feeds_beside(folder / "model.onnx", model, "inputs") or (made_up(model, {}),)
     return Case(model.SerializeToString(), feeds, origin={"file": folder.name})

@@ -42,9 +42,10 @@ def fuzz(plan: Plan, *, listeners: Sequence[Listener] = ()) -> Summary:
     _check_focus(plan.focus)
     if plan.seeds and plan.cluster:
         raise UserError("a cluster is sent no seeds", hint="leave out --from or --cluster", kind="option")
+    misdeclared: list[str] = []
     if plan.seeds:
         with Runner(memory_gib=plan.memory_gib) as runner:
-            neighbours.check(plan.seeds, runner.reference)
+            neighbours.check(plan.seeds, runner.reference, misdeclared.append)
     for folder in (plan.found, *([plan.corpus] if plan.save else [])):
         make_folder(folder)
     with ExitStack() as stack:
@@ -52,10 +53,10 @@ def fuzz(plan: Plan, *, listeners: Sequence[Listener] = ()) -> Summary:
         if plan.state:
             make_folder(plan.state)
             stack.enter_context(held(plan.state / LOCK))
-        return _run(plan, listeners)
+        return _run(plan, listeners, misdeclared)
 
 
-def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
+def _run(plan: Plan, listeners: Sequence[Listener], warnings: Sequence[str]) -> Summary:
     corpus.sweep(plan.found)
     aside = None if plan.resume else put_aside(plan.report)
     new = Summary(seed=plan.seed, cases=0, models=0)
@@ -72,6 +73,8 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
         for listener in listeners:
             listener(tally.summary, event)
 
+    for text in warnings:
+        tell(Warned(text))
     if aside:
         stay = f"; what it found stays there and is known: {len(before)} cases" if before else ""
         tell(Warned(f"an earlier run has written into {plan.report}; what it told stands in {aside} now{stay}"))
@@ -156,14 +159,16 @@ def generate(
     _check_focus(focus)
     make_folder(out)
     started = coordinator.cpu_seconds()
+    misdeclared: list[str] = []
     if seeds:
         with Runner(small_models=True) as runner:
-            reference, given = runner.reference, neighbours.check(seeds, runner.reference)
+            reference, given = runner.reference, neighbours.check(seeds, runner.reference, misdeclared.append)
             _write(out, (neighbours.neighbour(given, seed, index, reference) for index in range(cases)))
     else:
         profile = Profile(**declared(target).profile) if target else EVERYTHING
         _write(out, (bulk.case(seed, index, focus=tuple(focus), profile=profile) for index in range(cases)))
-    return {"cases": cases, "cpu_seconds": round(coordinator.cpu_seconds() - started, 3)}
+    told = {"misdeclared": misdeclared} if misdeclared else {}
+    return {"cases": cases, "cpu_seconds": round(coordinator.cpu_seconds() - started, 3), **told}
 
 
 def _write(out: Path, cases: Iterable[Case]) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,8 @@ def lint(
     could tell. Raises UserError for a model, a target or options that there are not.
     """
     started, model = time.process_time(), Path(model)
-    proto = read_model(model)
+    misdeclared: list[str] = []
+    proto = read_model(model, misdeclared.append)
     installed = resolve(target, python=python)
     parsed = recipes.parsed(installed.target, options or {})
     chosen = recipes.validated(installed.target, {**(recipe or {}), **parsed})
@@ -68,6 +69,7 @@ def lint(
         "release": installed.release,
         "recipe": dict(chosen),
         "causes": count,
+        "misdeclared": misdeclared,
     }
     if confirm:
         from driftnet.commands.confirming import confirmed  # the sandbox, the oracle: nothing that a lint needs
@@ -95,11 +97,11 @@ def lint_status(result: Mapping[str, Any]) -> int:
     return 1 if result["met"] else 0
 
 
-def read_model(path: Path) -> onnx.ModelProto:
-    """The model in `path`. Raises UserError (kind "model")."""
+def read_model(path: Path, tell: Callable[[str], None]) -> onnx.ModelProto:
+    """The model in `path`; `tell` hears what it declares wrongly. Raises UserError (kind "model")."""
     from driftnet.findings.corpus import read_given
 
-    return read_given(path, entire=False)
+    return read_given(path, entire=False, tell=tell)
 
 
 def _usual_corpus() -> Path:

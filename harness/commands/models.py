@@ -299,7 +299,8 @@ def audit(
     nothing is quantized.
     """
     path, made = Path(model), Path(quantized)
-    proto, other = corpus.read_given(path), corpus.read_given(made)
+    misdeclared: list[str] = []
+    proto, other = (corpus.read_given(each, tell=misdeclared.append) for each in (path, made))
     audits.check_pair(proto, other)
     given = read_feeds(inputs, proto, "inputs") if inputs else feeds_beside(path, proto, "inputs", made)
     with Runner(timeout=timeout, memory_gib=memory_gib) as runner:
@@ -311,6 +312,7 @@ def audit(
         return {
             "verdict": str(found.verdict),
             "made_up": [] if given else [value.name for value in graph_inputs(proto)],
+            "misdeclared": [*dict.fromkeys(misdeclared)],
             "problems": [
                 {name: getattr(problem, name) for name in ("question", "where", "error", "bound", "message")}
                 | {"culprit": dict(zip(("node", "op_type"), problem.culprit))}
@@ -370,12 +372,12 @@ def reduce(
 
     Raises UserError when the case does not fail: there is nothing to reduce then; and when `out` cannot be written.
     """
-    path = located_case(path)
+    path, misdeclared = located_case(path), list[str]()
     before = corpus.load(path) if path.is_dir() else None
     if before:
         case, chosen, word = before.case, before.recipe, target or before.target
     else:
-        proto = corpus.read_given(path, entire=False)
+        proto = corpus.read_given(path, entire=False, tell=misdeclared.append)
         feeds = feeds_beside(path, proto, "inputs") or (made_up(proto, {}),)
         case, chosen, word = external_data.case(proto, path, feeds), {}, target or DEFAULT_TARGETS[0]
     installed = resolve(word, python=python)
@@ -400,6 +402,7 @@ def reduce(
             "interrupted": finding.ended == INTERRUPTED,
             "unfinished": found.unfinished,
             "network_isolated": runner.network_isolated,
+            **({"misdeclared": misdeclared} if misdeclared else {}),
         }
 
 

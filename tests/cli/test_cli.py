@@ -305,6 +305,12 @@ def test_a_model_that_declares_a_wrong_shape_is_judged_all_the_same_and_that_is_
     (result,) = json.loads(out)["targets"]
     assert (status, result["verdict"]) == (0, "agrees"), result["message"]
     assert [said.split(" is declared")[0] for said in result["misdeclared"]] == [proto.graph.output[0].name]
+    said = "taken otherwise than it is declared: y is declared []"
+    assert said in driftnet("lint", path, "--target", "onnxruntime-graph")[1]
+    words = "--from", path, "--cases", 1, "--workers", 1, "--target", "onnxruntime-graph", "--report", tmp_path / "run"
+    assert said in driftnet("fuzz", *words)[2]
+    words = "--from", path, "--cases", 1, "--out", tmp_path / "made"
+    assert "y is declared []" in driftnet("generate", *words)[1]
 
 
 def test_triage_sets_status_link_and_note_and_brings_a_new_case_in(driftnet, tmp_path):

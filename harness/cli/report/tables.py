@@ -162,6 +162,7 @@ def lint(console: Console, result: Result) -> None:
         f"{result['target']} {result['release']}; {len({m['cause'] for m in may})} more may be "
         f"({result['seconds']:.2f} CPU s)"
     )
+    say(console, *misdeclared(result))
     for title, listed in (("met", met), ("may be met", may)):
         table = _table(title, "severity", "nodes", "what to do instead")
         for cause, places in groupby(listed, key=lambda m: m["cause"]):
@@ -190,6 +191,7 @@ def audit(console: Console, result: Result) -> None:
     say(
         console,
         made_up(result),
+        *misdeclared(result),
         result["preprocessed"]
         and "  compared with the float model as onnxruntime's pre-processing (quant_pre_process) makes it",
         unmatched and f"  not compared: {_nodes(unmatched, ', ')}{rest}",
@@ -226,7 +228,7 @@ def check(console: Console, result: Result) -> None:
         say(
             console,
             made_up(r),
-            *(f"  taken otherwise than it is declared: {said}" for said in r["misdeclared"]),
+            *misdeclared(r),
             r["unquantized"] and f"  {r['unquantized']}",
             r["accepted"] and f"  accepted, for the outputs are near enough: {r['accepted']}",
             r["message"] and f"  {r['message']}",
@@ -257,6 +259,11 @@ def about_culprits(check: Mapping[str, Any]) -> str:
 
 def _is_known(check: Mapping[str, Any]) -> bool:
     return bool(check["known"]) and check["verdict"] != AGREES
+
+
+def misdeclared(result: Mapping[str, Any]) -> list[str]:
+    """What is read otherwise than the model says."""
+    return [f"  taken otherwise than it is declared: {said}" for said in result["misdeclared"]]
 
 
 def about_notes(check: Mapping[str, Any]) -> str:
