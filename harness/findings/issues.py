@@ -62,6 +62,13 @@ class Symptom:
         """Whether values are a rounding step off, and no more."""
         return self.coarse.endswith(f"/{Kind.OFF_BY_ONE_STEP}")
 
+    @property
+    def crash_or_memory(self) -> str:
+        """The sort of a crash for what ran out of memory, and the other way round; "" of any other."""
+        target, stage, kind = (*self.coarse.split("/", 2), "", "")[:3]
+        other = {Kind.MEMORY: "crash", "crash": f"{stage}/{Kind.MEMORY}"}.get("crash" if kind in DAMAGE else kind)
+        return f"{target}/{other}" if other else ""
+
     @cached_property
     def sort(self) -> str:
         """The coarse signature, in which how far a wrong value is off does not count, nor how often, nor in which stage
@@ -190,9 +197,10 @@ class KnownIssues(Sequence[KnownIssue]):
         return found
 
     def like(self, failed: Symptom) -> list[KnownIssue]:
-        """Those that show as `failed` does, and those of which one is a damaged heap where the other is wrong values:
-        what is written out of bounds ends in the one or in the other."""
+        """Those that show as `failed` does, and those that may come of the same damage: of which one is a damaged heap
+        where the other is wrong values, or a crash where the other ran out of memory."""
         found = [*self._of_sort.get(failed.sort, ())]
+        found += self._of_sort.get(failed.crash_or_memory, ())
         if failed.where.sort == HEAP:
             found += [issue for sort, there in self._of_sort.items() if _is_wrong(sort) for issue in there]
         if _is_wrong(failed.sort):

@@ -189,7 +189,10 @@ def is_alike(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:
 
 def is_of_one_damage(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:
     """Whether one of the two is a damaged heap, and the other wrong values: what is written out of bounds, be it while
-    converting, ends in the one or in the other, as the heap has it."""
+    converting, ends in the one or in the other, as the heap has it. And what is read there, if it comes and goes, is
+    followed, which is a crash, or taken for a size, which no memory is enough for."""
+    if failed.sort == issue.symptom.crash_or_memory:
+        return _comes_and_goes(cause) or issue.saved.status is Status.FLAKY
     if HEAP not in (cause.place.sort, failed.where.sort):
         return False
     return (failed.sort if cause.place.sort == HEAP else issue.symptom.sort).endswith(Kind.WRONG_VALUES)

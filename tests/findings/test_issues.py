@@ -49,6 +49,14 @@ def test_a_damaged_heap_and_wrong_values_are_looked_up_for_each_other():
     assert known.like(Symptom(CRASH, where=Where(HEAP))) == [wrong, crash, heap]
 
 
+def test_a_crash_and_what_ran_out_of_memory_are_looked_up_for_each_other():
+    crash, memory = of("Relu", CRASH), of("Relu", "planted/execute/memory")
+    known = KnownIssues([crash, memory, of("Relu")])
+    assert known.like(Symptom(CRASH)) == [crash, memory]
+    assert known.like(Symptom("planted/execute/memory")) == [crash, memory]
+    assert known.like(Symptom("planted/execute/hang")) == []
+
+
 def test_words_and_names_are_looked_up():
     told, merged = of("Relu", ERROR), of("Neg")
     cause = merged.saved.cause

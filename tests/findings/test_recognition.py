@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
-from driftnet.causes.record import CauseRecord, Severity
+from driftnet.causes.record import CauseRecord, Severity, Status
 from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
 from driftnet.findings.known import explain
 from driftnet.findings.recognition import Recognizer, asked_for, is_trusted
@@ -307,6 +307,18 @@ def test_what_is_written_out_of_bounds_is_a_crash_or_a_wrong_value_and_known_if_
     shape = Symptom("planted/execute/wrong-shape", output="y")
     for issue_, failed in ((known, crash), (heap, shape)):
         assert Recognizer(CASE, {}, dict).recognized(KnownIssues([issue_]), failed) is None, failed
+
+
+def test_who_runs_out_of_memory_has_read_a_size_where_a_known_bug_that_comes_and_goes_crashes():
+    memory = Symptom("planted/execute/memory")
+    known = triggered(is_op("Relu"), coarse="planted/execute/crash", kind="SIGSEGV")
+    assert recognized([known], CASE, memory) is None, "it crashes in every run"
+    flaky = KnownIssue(replace(known.saved, status=Status.FLAKY))
+    found = Recognizer(CASE, {}, dict).recognized(KnownIssues([flaky]), memory)
+    assert found
+    assert (found.nodes, found.sure) == ({0}, False), "it counts if the rest is right"
+    early = Symptom("planted/convert/memory")
+    assert recognized([flaky], CASE, early) is None, "it is another stage"
 
 
 def test_a_trigger_of_a_damaged_heap_is_believed_if_the_rest_is_right_however_few_instances_crashed():
