@@ -48,6 +48,7 @@ def case(
     profile: Profile | None = None,
     avoid: Avoid | None = None,
     leave_out: Set[str] = frozenset(),
+    alone: bool = False,
 ) -> Case:
     """Case number `index` of the stream `seed`.
 
@@ -56,6 +57,7 @@ def case(
     profile  what cases are made of, for toolchains that take no others; what `focus` names comes all the same
     avoid    which operators of a case are not wanted as they are: these are drawn again
     leave_out  operators that a case has none of
+    alone    whether what `focus` names is all there is
 
     Raises ValueError for a name that does not exist, saying which do.
     """
@@ -67,7 +69,7 @@ def case(
     def made(genome: Genome) -> Case:
         return build(replace(decode(genome, profile=profile), origin=origin))
 
-    drawn = genome(seed, index, focus=focus, weights=weights)
+    drawn = genome(seed, index, focus=focus, weights=weights, alone=alone)
     drawn = without(drawn, leave_out) if leave_out else drawn
     return avoiding(drawn, made, avoid, Random(f"{seed} {index} avoiding")) if avoid else made(drawn)
 
@@ -80,7 +82,9 @@ def outside(profile: Profile) -> tuple[str, ...]:
     return (*sorted(without), *motifs)
 
 
-def genome(seed: int, index: int, *, focus: Sequence[str] = (), weights: Mapping[str, float] = _EVEN) -> Genome:
+def genome(
+    seed: int, index: int, *, focus: Sequence[str] = (), weights: Mapping[str, float] = _EVEN, alone: bool = False
+) -> Genome:
     """The genome of that case."""
     rng = Random(f"{seed} {index}")
     wanted = features.factors(weights)
@@ -97,7 +101,7 @@ def genome(seed: int, index: int, *, focus: Sequence[str] = (), weights: Mapping
         return drawn
     menu_ = fragments(tuple(focus))
     middle = filled(menu_[int(rng.random() * len(menu_))], sizes, rng)
-    return _around(drawn, middle, int(rng.random() * len(records)))
+    return replace(drawn, records=tuple(middle)) if alone else _around(drawn, middle, int(rng.random() * len(records)))
 
 
 @dataclass(frozen=True)

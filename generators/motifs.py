@@ -5,8 +5,10 @@ bytes it is filled with, so each use is another variation, and it is spliced int
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
+import onnx
 from driftnet.generators.building.builder import Builder
 from driftnet.generators.building.header import HEADER, Header
 from driftnet.generators.building.record import ANY, CHOICES, DTYPE_AT, FRESH, RECORD, WISHES
@@ -19,16 +21,19 @@ Fragment = tuple[Template, ...]
 
 
 class _Encoder:
-    """Makes the wanted choices, the simplest elsewhere, and writes down which bytes say so."""
+    """Makes the wanted choices, the simplest elsewhere, and writes down which bytes say so; what there was to choose is
+    `seen`."""
 
     def __init__(self, wanted: Mapping[str, Any]) -> None:
         self.data = bytes(RECORD)
         self.written: dict[int, int] = {}
+        self.seen: dict[str, Sequence[Any]] = {}
         self.missing = dict(wanted)
         self._cursor = CHOICES
 
     def choose(self, name: str, options: Sequence[T]) -> T:
         position, self._cursor = self._cursor, self._cursor + 1
+        self.seen.setdefault(name, options)
         name = _DATA if name in ("x", "a") and _DATA in self.missing else name
         if name not in self.missing:
             return options[0]
@@ -55,6 +60,23 @@ def step(name: str, *, latest: bool = False, **wanted: Any) -> Template:
     for position, byte in {0: CODES[name], **dtype, **encoder.written}.items():
         data[position], mask[position] = byte, 255
     return Template(bytes(data), bytes(mask))
+
+
+@lru_cache(maxsize=256)
+def spelled(name: str) -> Mapping[str, tuple[str, ...]]:
+    """Attribute -> the texts that a record of operator `name` chooses from for it, in shrink order; the choice is
+    called as the attribute is."""
+    operator, encoder = REGISTRY[name], _Encoder({})
+    builder = Builder(Header.read(bytes(HEADER)), max(operator.since, 17))
+    builder.add(name, operator.function, lambda: encoder)
+    stated = onnx.defs.get_schema(name, builder.opset).attributes
+    return {
+        choice: tuple(dict.fromkeys(options))
+        for choice, options in encoder.seen.items()
+        if choice in stated
+        and stated[choice].type == onnx.defs.OpSchema.AttrType.STRING
+        and all(isinstance(o, str) for o in options)
+    }
 
 
 def then(name: str, **wanted: Any) -> Template:

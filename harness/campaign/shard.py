@@ -203,6 +203,8 @@ class Shard:
         self.ages = [of_its_time(one, self.runner) for one in self.installed]
         self.refusals = [Refusals() for _ in self.installed]
         asked = coverage.load(self.plan.state) if self.plan.state else coverage.Counts()
+        if self.plan.resume:
+            asked |= coverage.asked(self.plan.report)
         self.profiles = [Profile(**one.target.profile) for one in self.installed]
         self.gaps = [Gaps(one.target.name, asked, of) for one, of in zip(self.installed, self.profiles)]
         for folder in self.plan.known:
@@ -485,7 +487,7 @@ class Shard:
                 known |= refusals.unwanted(self._read(case).forms)
             return known - self.focused
 
-        def drawn(seed: int, focus: Sequence[str], weights: Mapping[str, float]) -> Case:
+        def drawn(seed: int, focus: Sequence[str], weights: Mapping[str, float], alone: bool = False) -> Case:
             return bulk.case(
                 seed,
                 index,
@@ -499,13 +501,15 @@ class Shard:
                 profile=profile,
                 avoid=None if free and tried else unwanted,
                 leave_out=leave_out | refused,
+                alone=alone,
             )
 
         if not sought:
             return drawn(plan.seed, tuple(plan.focus), {})
+        alone = self.gaps[favoured].alone(sought)
         for attempt in range(DRAWS):
             seed = zlib.crc32(f"{plan.seed} {attempt}".encode())
-            case = drawn(seed, (sought.operator,), {**self.gaps[favoured].rare, **sought.weights})
+            case = drawn(seed, (sought.focus,), {**self.gaps[favoured].rare, **sought.weights}, alone)
             if sought in forms_in(self._read(case).drawn):
                 break
         return case

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from driftnet.campaign import coverage
 from driftnet.campaign.events import Done, Examined
-from driftnet.campaign.gaps import SHARE, TRIES, Form, Gaps, forms_in
+from driftnet.campaign.gaps import LAST, SHARE, TRIES, Form, Gaps, forms_in
 from driftnet.campaign.journal import Journal
 from driftnet.campaign.shard import Plan, Shard
 from driftnet.campaign.summary import derived
@@ -97,15 +97,38 @@ def test_what_was_asked_is_no_gap_and_whole_operators_come_before_their_types(tm
 
 
 def _all(name):
-    (operator,) = (operator for operator in OPERATORS if operator.name == name)
-    wanted = coverage.possible(name, operator.until).items()
-    return [Form(name), *(Form(name, trait, value) for trait, values in wanted for value in values)]
+    return [form for form in Gaps("mnn", Counter())._open if form.operator == name]
+
+
+def test_each_text_of_an_attribute_is_sought_after_operators_by_itself_and_comes():
+    operators = Counter({("mnn", operator.name, "", "", "exact"): 1 for operator in OPERATORS})
+    gaps, texts = Gaps("mnn", operators), [form for form in _all("Einsum") if form.is_text]
+    assert len(texts) > 20, "so many equations are drawn"
+    for form in texts:
+        case = bulk.case(1, 0, focus=(form.focus,), alone=True)
+        graph = coverage.drawn(host_of(case))
+        assert form in forms_in(graph), f"{form.focus} is not in {graph}"
+        assert set(graph) <= {"Einsum", "Cast"}, f"{form.focus} has company"
+        gaps.learn(graph)
+    left = {form for form in gaps._open if form.is_text}
+    assert {form.operator for form in left} >= {"Resize", "ScatterND"}
+    assert left.isdisjoint(texts), "they were asked"
+    assert gaps.one(Random(1), frozenset()) in left, "types come first"
+
+
+def test_a_run_that_is_gone_on_with_knows_what_it_has_asked(tmp_path):
+    counted(tmp_path, [Examined(4, "mnn", "1", {}, EXACT), Done(4, (LEAKY,))])
+    plans = [Plan(targets=("mnn",), corpus=tmp_path / "no", report=tmp_path, resume=resume) for resume in (False, True)]
+    new, resumed = (Shard(plan, None, stopping=lambda: True).gaps[0] for plan in plans)
+    assert len(new) - len(resumed) == 3, "a LeakyRelu, its type, its attribute"
 
 
 def test_what_does_not_come_though_it_is_sought_is_given_up():
     gaps, others = Gaps("mnn", Counter()), {operator.name for operator in OPERATORS} - {"Neg"}
     for _ in range(TRIES):
+        alone = gaps.alone(Form("Neg"))
         assert gaps.one(Random(1), others) == Form("Neg")
+    assert alone, "in company it did not come"
     assert gaps.one(Random(1), others) != Form("Neg"), "it was sought often enough"
     tried = 0
     while gaps.one(Random(tried), others):
@@ -140,15 +163,16 @@ def test_types_that_hardly_anything_makes_are_not_sought():
     assert sought == {kernels.name_of(code) for code in values.NUMPY}, "these are what a graph can be fed"
 
 
-def test_the_less_is_left_the_fewer_indices_seek_it_but_whole_operators_have_their_share():
+def test_the_less_is_left_the_fewer_indices_seek_it_but_operators_and_texts_have_their_share():
     every = [form for operator in OPERATORS for form in _all(operator.name)]
     operators, half = Counter(), Counter()
     for k, form in enumerate(every):
-        operators["mnn", *form, "exact"] = not form.trait
-        half["mnn", *form, "exact"] = not form.trait or k % 2
-    shares = [Gaps("mnn", +told).share(set()) for told in (Counter(), operators, half)]
-    assert shares[0] == SHARE
-    assert SHARE > shares[1] > 1.5 * shares[2] > 0, f"{shares} of the indices seek"
+        operators["mnn", *form, "exact"] = form.order < LAST
+        half["mnn", *form, "exact"] = form.order < LAST or k % 2
+    texts = Counter({("mnn", operator.name, "", "", "exact"): 1 for operator in OPERATORS})
+    *whole, operators_, half_ = (Gaps("mnn", +told).share(set()) for told in (Counter(), texts, operators, half))
+    assert whole == [SHARE, SHARE]
+    assert SHARE > operators_ > 1.5 * half_ > 0, f"{operators_} and {half_} of the indices seek"
     assert Gaps("mnn", +half).share({operator.name for operator in OPERATORS}) == 0.0, "nothing is left to seek"
 
 
