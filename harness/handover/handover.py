@@ -6,6 +6,7 @@ ISSUE.md       the report: versions, the graph, expected and actual, releases, w
 
 import contextlib
 import platform
+import shlex
 import shutil
 import sys
 import textwrap
@@ -34,7 +35,7 @@ from driftnet.model.inspect import Feed, all_nodes, elements, nodes
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier
 from driftnet.oracle.second_opinion import Blame
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import Installed
+from driftnet.targets.environments import Installed, installs
 from driftnet.targets.interface import STAGES
 from driftnet.targets.recipe import effective, validated
 from driftnet.util.files import replace_text
@@ -171,7 +172,7 @@ def script(saved: SavedCase, installed: Installed, proof: Proof, *, whole: bool 
         "reproduce.py.jinja",
         {
             "distribution": installed.target.distribution,
-            "packages": _packages(installed),
+            "installing": _installing(installed),
             "standard": standard,
             "imports": [line for line in sorted(imports) if line not in standard],
             "give_up": joined(ending.parts),
@@ -219,7 +220,7 @@ def issue(
             "target": target.name,
             "distribution": target.distribution,
             "release": installed.release,
-            "packages": _packages(installed),
+            "installing": _installing(installed),
             "title": textwrap.shorten(_first_line(saved), TITLE, placeholder=" …"),
             "damage": DAMAGES[severity_of(saved.verdict)],
             "trigger": cause.sentence if cause else "",
@@ -280,10 +281,10 @@ def _shown(feed: Mapping[str, str], expected: Mapping[str, str], actual: Mapping
     )
 
 
-def _packages(installed: Installed) -> str:
-    """What pip has to install for reproduce.py."""
-    held = installed.target.distribution
-    return " ".join([*(name for name in NEEDED if name != held), f"{held}=={installed.release}"])
+def _installing(installed: Installed) -> str:
+    """What pip is to be told for reproduce.py, a line for each call of it."""
+    calls = installs(installed.target, installed.release, NEEDED)
+    return "\n".join(f"python -m pip install {shlex.join(call)}" for call in calls)
 
 
 def _calls(saved: SavedCase, installed: Installed, proof: Proof, *, whole: bool = False) -> tuple[str, str, set[str]]:

@@ -293,9 +293,7 @@ def _cache() -> Path:
 def _make(new: Environment, companions: Sequence[str], minor: int) -> None:
     """By uv where it is on the PATH (.3 s, where pip takes 3 s), with companions of the release's time; else, or where
     uv fails, by pip, which says why, with the newest that are allowed."""
-    with_all = [needed for needed in companions if ALONE not in needed]
-    alone = [needed.replace(ALONE, "") for needed in companions if ALONE in needed]
-    installs = [[f"{new.distribution}=={new.release}", "numpy", *with_all], *([["--no-deps", *alone]] if alone else [])]
+    installs = _installs([f"{new.distribution}=={new.release}", "numpy"], companions)
     if uv := shutil.which("uv"):
         base, settings = _interpreter(minor), _as_pip()
         date = _dated(uv, new, minor)
@@ -390,6 +388,20 @@ def _offered(distribution: str, minor: int) -> tuple[str, ...]:
     said = _ran([*command, f"--python-version=3.{minor}"]).stdout
     found = re.search(r"^Available versions: (.+)", said, re.MULTILINE)
     return tuple(found[1].split(", ")) if found else ()
+
+
+def installs(target: Target, release: str, beside: Sequence[str]) -> list[list[str]]:
+    """What pip is told to install for a release, a list for each call of it: packages `beside` it, if it does not say
+    itself which release of these it needs, the release, and what that needs."""
+    needed = _needed(target.companions, release)
+    named = {re.split(r"[<>=!~ \[]", one)[0] for one in (target.distribution, *needed)}
+    return _installs([*(one for one in beside if one not in named), f"{target.distribution}=={release}"], needed)
+
+
+def _installs(first: Sequence[str], companions: Sequence[str]) -> list[list[str]]:
+    with_all = [needed for needed in companions if ALONE not in needed]
+    alone = [needed.replace(ALONE, "") for needed in companions if ALONE in needed]
+    return [[*first, *with_all], *([["--no-deps", *alone]] if alone else [])]
 
 
 def _needed(companions: Sequence[tuple[str, str]], release: str) -> list[str]:

@@ -113,7 +113,7 @@ def test_the_script_asks_the_system_what_the_target_asks_it_under_every_value_of
 def test_the_text_of_every_target_that_is_registered_stands_by_itself(name):
     """None of them need be installed for that."""
     target = declared(name)
-    held = Installed(target, registered()[name], "0", sys.executable)
+    held = Installed(target, registered()[name], "1.0.0", sys.executable)
 
     def rule(recipe):
         saved = saved_relu(recipe=recipe, target=name)

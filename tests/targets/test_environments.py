@@ -128,6 +128,18 @@ def test_old_releases_get_companions_of_their_time(name: str, release: str, expe
     assert set(needed) == expected, f"{name} {release} gets {needed}, should get {expected}"
 
 
+@pytest.mark.parametrize(
+    ("name", "release", "expected"),
+    [
+        ("mnn", "3.6.1", [["onnx", "numpy", "mnn==3.6.1"]]),
+        ("iree", "3.13.0", [["numpy", "iree-base-compiler==3.13.0", "onnx", "iree-base-runtime==3.13.0"]]),
+        ("ncnn", "1.0.20261020", [["numpy", "ncnn==1.0.20261020", "onnx"], ["--no-deps", "pnnx<=20261020"]]),
+    ],
+)
+def test_what_is_told_to_install_has_what_the_release_needs_beside_itself(name, release, expected) -> None:
+    assert environments.installs(declared(name), release, ("onnx", "numpy")) == expected
+
+
 def test_a_companion_may_be_of_the_same_release() -> None:
     assert environments._needed([("", "runtime=={release}"), ("3.2", "old")], "3.2.1") == ["runtime==3.2.1"]
 

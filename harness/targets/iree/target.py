@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from driftnet.targets.interface import Answers, Feed, Option, Options, Rule, StageError, Target, unquantized
+from driftnet.targets.snippet import FEEDS
 
 
 def preload() -> None:
@@ -69,9 +70,22 @@ def commands(options: Options) -> str:
         [
             f"iree-import-onnx model.onnx --opset-version {options['opset']} -o model.mlir",
             f"iree-compile model.mlir {' '.join(_flags(options))} -o model.vmfb",
-            f"iree-run-module --module=model.vmfb --device={options['driver']} --input=@x.npy  # of each input",
+            "python - <<'END'",
+            FEEDS,
+            _RUN.replace("DRIVER", options["driver"]),
+            "END",
         ]
     )
+
+
+_RUN = """\
+import numpy as np, subprocess
+for feed in tests:
+    given = []
+    for k, x in enumerate(feed.values()):
+        np.save(f'input_{k}.npy', x)
+        given.append(f'--input=@input_{k}.npy')
+    subprocess.run(['iree-run-module', '--module=model.vmfb', '--device=DRIVER', *given], check=True)"""
 
 
 FLAGS = (

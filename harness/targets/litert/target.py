@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from driftnet.targets.interface import Answers, Feed, Option, Options, Rule, Scheme, StageError, Target, unquantized
+from driftnet.targets.snippet import FEEDS
 
 T = TypeVar("T")
 SAMPLES = "calibration_image_sample_data_20x128x128x3_float32.npy"
@@ -72,21 +73,36 @@ def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], op
 
 def commands(options: Options) -> str:
     """The converter, and the package's own functions."""
-    flags = ["-osd", "-nuo", "-kat NAMES", *(flag for name, value, flag in _FLAGS if options[name] == value)]
+    flags = ["-osd", "-nuo", "-kat $names", *(flag for name, value, flag in _FLAGS if options[name] == value)]
     resolver = f"OpResolverType.{_RESOLVERS[options['kernels']]}"
     return "\n".join(
         [
-            f"onnx2tf -i model.onnx -o tf {' '.join(flags)}  # NAMES of all inputs",
+            "names=$(python - <<'END'",
+            FEEDS,
+            "print(*inputs)",
+            "END",
+            ")",
+            f"onnx2tf -i model.onnx -o tf {' '.join(flags)}",
             "python - <<'END'",
+            FEEDS,
             "from ai_edge_litert.interpreter import Interpreter, OpResolverType",
             f"net = Interpreter('tf/model_{options['weights']}.tflite', num_threads={options['threads']},",
             f"                  experimental_op_resolver_type={resolver})",
-            "run = net.get_signature_runner()  # run(x=...): {name: array}",
+            _RUN,
             "END",
         ]
     )
 
 
+_RUN = """\
+net.allocate_tensors()
+for feed in tests:
+    for given in net.get_input_details():
+        name = given['name'].removeprefix('serving_default_').partition(':')[0]
+        net.set_tensor(given['index'], feed[name])
+    net.invoke()
+    # Channels are last, as TensorFlow has them.
+    print({made['name']: net.get_tensor(made['index']) for made in net.get_output_details()})"""
 _FLAGS = (("groups", False, "-dgc"), ("unfold", True, "-ebu"), ("unroll", True, "-eru"))
 _RESOLVERS = {"xnnpack": "AUTO", "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "reference": "BUILTIN_REF"}
 

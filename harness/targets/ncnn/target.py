@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from driftnet.targets.interface import Answers, Feed, Option, Options, Rule, StageError, Target, unquantized
+from driftnet.targets.snippet import FEEDS
 
 
 def preload() -> None:
@@ -69,20 +70,42 @@ def commands(options: Options) -> str:
     settings = [f"net.opt.{name} = {value}" for name, value in _settings(options).items()]
     return "\n".join(
         [
-            "pnnx model.onnx fp16=0 inputshape=[1,2,3]f32,...",
+            "shapes=$(python - <<'END'",
+            FEEDS,
+            _SHAPES,
+            "END",
+            ")",
+            "# The program itself: the command of this name imports torch.",
+            "program=$(python -c 'from importlib.util import find_spec as found; print(found(\"pnnx\").origin)')",
+            "${program%__init__.py}pnnx model.onnx fp16=0 inputshape=$shapes",
             "python - <<'END'",
-            "import ncnn, numpy as np",
+            FEEDS,
+            "import ncnn, numpy as np, re",
             "net = ncnn.Net()",
             *settings,
             "net.load_param('model.ncnn.param')",
             "net.load_model('model.ncnn.bin')",
-            "extractor = net.create_extractor()",
-            "extractor.input('in0', ncnn.Mat(x, batch_index=0).clone())  # of each input, as in model_ncnn.py",
-            "code, y = extractor.extract('out0')",
-            "print(y.numpy(batch_index=0))",
+            _RUN,
             "END",
         ]
     )
+
+
+_SHAPES = """\
+def told(x):
+    kind = 'bool' if x.dtype == bool else f'{x.dtype.kind}{8 * x.itemsize}'
+    return f"[{','.join(map(str, x.shape))}]{kind}"
+print(','.join(map(told, tests[0].values())))"""
+_RUN = """\
+script = open('model_ncnn.py').read()  # which axis is the batch of a tensor
+given = re.findall(r'ex.input\\("(\\w+)", ncnn.Mat\\(\\w+.numpy\\(\\), batch_index=(\\d+)', script)
+made = re.findall(r'ex.extract\\("(\\w+)"\\)\\n.*numpy\\(batch_index=(\\d+)', script)
+for feed in tests:
+    extractor = net.create_extractor()
+    for x, (blob, batch) in zip(feed.values(), given):
+        x = np.ascontiguousarray(x, 'i4' if x.dtype == 'i8' else x.dtype)
+        extractor.input(blob, ncnn.Mat(x, batch_index=int(batch)).clone())
+    print([extractor.extract(blob)[1].numpy(batch_index=int(batch)) for blob, batch in made])"""
 
 
 @functools.lru_cache(maxsize=1)

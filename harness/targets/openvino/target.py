@@ -12,6 +12,7 @@ import numpy as np
 from driftnet.targets.interface import STAGES, Answers, Feed, Option, Options, Rule, Scheme, StageError, Target
 from driftnet.targets.onnxruntime_graph.target import preload_runtime
 from driftnet.targets.rewriters import target as by_onnxruntime
+from driftnet.targets.snippet import FEEDS
 
 T = TypeVar("T")
 
@@ -83,33 +84,37 @@ def scheme(options: Options) -> Scheme | None:
 
 def commands(options: Options) -> str:
     """The package's own functions."""
-    lines, path = (
-        ["python - <<'END'", "import nncf, onnx, openvino as ov", "core = ov.Core()  # DATA: an nncf.Dataset"],
-        "model.onnx",
-    )
+    path = "model.onnx"
+    lines = ["python - <<'END'", FEEDS, "import openvino as ov", "core = ov.Core()"]
     if options.get("converter", "none") != "none":
         read = "ov.convert_model" if options["converter"] == "convert_model" else "core.read_model"
-        lines.append(f"ov.save_model({read}('model.onnx'), 'model.xml', compress_to_fp16=False)")
+        lines.append(f"ov.save_model({read}('model.onnx'), 'model.xml', {_UNROUNDED})")
         path = "model.xml"
-    lines.append(
-        f"model = core.read_model({path!r})" if options["quantize"] != "onnx" else "model = onnx.load('model.onnx')"
-    )
     if options["quantize"] != "none":
+        of_onnx = options["quantize"] == "onnx"
         lines += [
-            f"model = nncf.quantize(model, DATA, preset=nncf.QuantizationPreset.{options['preset']},",
+            "import nncf",
+            f"model = {'onnx.load' if of_onnx else 'core.read_model'}({path!r})",
+            "model = nncf.quantize(model, nncf.Dataset(calibration),",
+            f"    preset=nncf.QuantizationPreset.{options['preset']},",
             f"    fast_bias_correction={options['bias_correction'] != 'full'}, subset_size={options['subset']},",
             f"    model_type={'nncf.ModelType.TRANSFORMER' if options['transformer'] else None},",
             "    advanced_parameters=nncf.AdvancedQuantizationParameters(",
             f"        disable_bias_correction={options['bias_correction'] == 'none'},",
             f"        overflow_fix=nncf.OverflowFix.{options['overflow_fix']}))",
         ]
-    if options["quantize"] == "onnx":
-        lines += ["onnx.save(model, 'quantized.onnx')", "model = core.read_model('quantized.onnx')"]
+        path = "quantized.onnx" if of_onnx else "quantized.xml"
+        lines.append(f"onnx.save(model, {path!r})" if of_onnx else f"ov.save_model(model, {path!r}, {_UNROUNDED})")
+    lines += ["for feed in tests:", f"    model = core.read_model({path!r})"]
     if options["shapes"] == "static":
-        lines.append("model.reshape(SHAPES)  # {name: shape} of the inputs")
+        lines.append("    model.reshape({name: list(x.shape) for name, x in feed.items()})")
     elif options["shapes"] == "dynamic":
-        lines.append("model.reshape({p: ov.PartialShape.dynamic(p.partial_shape.rank) for p in model.inputs})")
-    return "\n".join([*lines, f"compiled = core.compile_model(model, 'CPU', {_settings(options)})", "END"])
+        lines.append("    model.reshape({p: ov.PartialShape.dynamic(p.partial_shape.rank) for p in model.inputs})")
+    lines.append(f"    compiled = core.compile_model(model, 'CPU', {_settings(options)})")
+    return "\n".join([*lines, "    print(compiled(feed).to_tuple())", "END"])
+
+
+_UNROUNDED = "compress_to_fp16=False"
 
 
 def _quantized(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:

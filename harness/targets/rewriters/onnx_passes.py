@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driftnet.targets.interface import Option, Options, Rule, Target, unquantized
 from driftnet.targets.onnxruntime_graph.target import preload_runtime
-from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, write
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUN, RUNS, execute, load, write
 
 NEWEST = 26
 """The newest opset that onnxruntime 1.31 loads."""
@@ -44,13 +44,18 @@ def commands(options: Options) -> str:
     call = {
         "inliner": f"inliner.inline_selected_functions(model, {KEPT}, exclude=True, inline_schema_functions=True)",
         "shape_inference": f"shape_inference.infer_shapes(model, data_prop={options.get('data_propagation')})",
-        "version_converter": f"version_converter.convert_version(model, OPSET)  # {options.get('opset')}",
+        "version_converter": f"version_converter.convert_version(model, {_TO.get(options.get('opset', ''))})",
     }[options["tool"]]
     lines = ["python - <<'END'", "import onnx", "from onnx import inliner, shape_inference, version_converter"]
-    lines += ["model = onnx.load('model.onnx')", f"model = {call}", "onnx.save(model, 'rewritten.onnx')", "END"]
-    return "\n".join(lines)
+    lines += ["model = onnx.load('model.onnx')"]
+    if options["tool"] == "version_converter":
+        lines.append("opset = next(one.version for one in model.opset_import if one.domain in ('', 'ai.onnx'))")
+        lines.append(f"newest = max(opset, min({NEWEST}, onnx.defs.onnx_opset_version()))")
+    lines += [f"model = {call}", "onnx.save(model, 'rewritten.onnx')", "END"]
+    return "\n".join([*lines, RUN])
 
 
+_TO = {"up": "min(opset + 1, newest)", "newest": "newest", "down": "max(opset - 1, 7)", "two down": "max(opset - 2, 7)"}
 _OPSETS = ("up", "newest", "down", "two down")
 _CONVERTER = {"tool": ("version_converter",)}
 _INFERENCE = {"tool": ("shape_inference",)}

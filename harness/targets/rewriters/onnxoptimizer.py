@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driftnet.targets.interface import Option, Options, Rule, Target, unquantized
 from driftnet.targets.onnxruntime_graph.target import preload_runtime
-from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, write
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUN, RUNS, execute, load, write
 
 # What onnxoptimizer 0.4.2 runs where no passes are named (get_fuse_and_elimination_passes).
 PASSES = (
@@ -38,7 +38,8 @@ def convert(model: str, folder: str, options: Options) -> str:
 
 def commands(options: Options) -> str:
     """Its command line."""
-    return f"python -m onnxoptimizer model.onnx rewritten.onnx{' --fixed_point' if options['fixed_point'] else ''}"
+    again = " --fixed_point" if options["fixed_point"] else ""
+    return f"python -m onnxoptimizer model.onnx rewritten.onnx{again}\n{RUN}"
 
 
 ONNXOPTIMIZER = Target(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driftnet.targets.interface import Option, Options, Target, unquantized
 from driftnet.targets.onnxruntime_graph.target import preload_runtime
-from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, write
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUN, RUNS, execute, load, write
 
 
 def preload() -> None:
@@ -35,7 +35,7 @@ def commands(options: Options) -> str:
         numbers = f"num_iterations={options['iterations']}, onnx_shape_inference={options['shapes']}"
         call = f"optimizer.optimize(model, {numbers})"
     lines = ["python - <<'END'", "import onnx", "from onnxscript import optimizer, rewriter"]
-    return "\n".join([*lines, "model = onnx.load('model.onnx')", f"onnx.save({call}, 'rewritten.onnx')", "END"])
+    return "\n".join([*lines, "model = onnx.load('model.onnx')", f"onnx.save({call}, 'rewritten.onnx')", "END", RUN])
 
 
 _OPTIMIZER = {"tool": ("optimizer",)}

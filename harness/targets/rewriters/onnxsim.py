@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driftnet.targets.interface import Option, Options, StageError, Target, unquantized
 from driftnet.targets.onnxruntime_graph.target import preload_runtime
-from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, write
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUN, RUNS, execute, load, write
 
 
 def preload() -> None:
@@ -32,7 +32,8 @@ def convert(model: str, folder: str, options: Options) -> str:
 def commands(options: Options) -> str:
     """Its command line."""
     flags = {"fusions": "--skip-optimization", "folding": "--skip-constant-folding", "shapes": "--skip-shape-inference"}
-    return " ".join(["onnxsim model.onnx rewritten.onnx", *(flag for name, flag in flags.items() if not options[name])])
+    told = [flag for name, flag in flags.items() if not options[name]]
+    return " ".join(["onnxsim model.onnx rewritten.onnx", *told]) + f"\n{RUN}"
 
 
 ONNXSIM = Target(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driftnet.targets.interface import Option, Options, Target, unquantized
 from driftnet.targets.onnxruntime_graph.target import preload_runtime
-from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, write
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUN, RUNS, execute, load, write
 
 PARTS = ("constant_folding", "graph_fusion", "dead_node_elimination", "subexpression_elimination", "weight_tying")
 
@@ -29,7 +29,7 @@ def commands(options: Options) -> str:
     """Its command line."""
     shapes = "" if options["shapes"] else " --no-shape-infer"
     without = "" if options["without"] == "none" else f" --skip-optimizations {options['without']}"
-    return f"onnxslim model.onnx rewritten.onnx{shapes}{without}"
+    return f"onnxslim model.onnx rewritten.onnx{shapes}{without}\n{RUN}"
 
 
 ONNXSLIM = Target(

@@ -9,6 +9,7 @@ from importlib import metadata
 from typing import Any
 
 from driftnet.targets.interface import Answers, Feed, Options, StageError
+from driftnet.targets.snippet import FEEDS
 
 # What executes is to be the reference's release: two releases differ where the standard leaves something open.
 COMPANIONS = (("", "onnx"), ("", f"onnxruntime=={metadata.version('onnxruntime')}"))
@@ -62,6 +63,19 @@ def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], op
     settings.log_severity_level = 4
     session = ort.InferenceSession(artifact, settings, providers=["CPUExecutionProvider"])
     return [dict(zip(outputs, session.run(list(outputs), dict(feed)))) for feed in feeds]
+
+
+RUN = f"""\
+python - <<'END'
+{FEEDS}
+import onnxruntime as ort
+settings = ort.SessionOptions()
+settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+session = ort.InferenceSession('rewritten.onnx', settings)
+for feed in tests:
+    print(session.run(None, feed))
+END"""
+"""What runs the rewritten model, beside the feeds of a saved case."""
 
 
 def _compare(what: str, before: Iterable[Any], after: Iterable[Any]) -> None:

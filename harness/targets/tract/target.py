@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from driftnet.targets.interface import STAGES, Answers, Feed, Option, Options, Rule, StageError, Target, unquantized
+from driftnet.targets.snippet import FEEDS
 
 T = TypeVar("T")
 
@@ -32,10 +33,13 @@ def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], op
 
 
 def commands(options: Options) -> str:
-    """The package's own functions."""
-    lines = ["python - <<'END'", "import tract", "model = tract.onnx().load('model.onnx')"]
+    """The package's own functions, for each feed anew."""
+    lines = [
+        "model = tract.onnx().load('model.onnx')",
+        "names = [model.input_name(k) for k in range(model.input_count())]",
+    ]
     if options.get("shapes") == "static":
-        lines.append("model.set_input_fact(0, '1,2,3,f32')  # of each input: its sizes and its type")
+        lines += ["for k, x in enumerate(map(feed.get, names)):", f"    model.set_input_fact(k, {_FACT})"]
     if options["output_facts"] == "inferred":
         lines += ["for k in range(model.output_count()):", "    model.set_output_fact(k, None)"]
     lines.append("model = model.into_model()")
@@ -45,7 +49,12 @@ def commands(options: Options) -> str:
             "nnef.write_model_to_tar(model, 'model.nnef.tar')",
             "model = nnef.load('model.nnef.tar')",
         ]
-    return "\n".join([*lines, "runnable = model.into_runnable()", "END"])
+    lines += ["made = model.into_runnable().run([feed[name] for name in names])", "print([y.to_numpy() for y in made])"]
+    body = ["import tract", "for feed in tests:", *(f"    {line}" for line in lines)]
+    return "\n".join(["python - <<'END'", FEEDS, *body, "END"])
+
+
+_FACT = "','.join([*map(str, x.shape), 'bool' if x.dtype == bool else f'{x.dtype.kind}{8 * x.itemsize}'])"
 
 
 def _nnef() -> Any:

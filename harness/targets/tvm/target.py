@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from driftnet.targets.interface import Answers, Feed, Option, Options, Rule, StageError, Target, unquantized
+from driftnet.targets.snippet import FEEDS
 
 T = TypeVar("T")
 LIBRARIES = itertools.count()
@@ -37,18 +38,14 @@ def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], op
 
 
 def commands(options: Options) -> str:
-    """The package's own functions."""
-    given = ["onnx.load('model.onnx')"]
+    """The package's own functions, for each feed anew."""
+    given = ["onnx.load('model.onnx')", "sanitize_input_names=False"]
     if options["shapes"] == "static":
-        given.append("shape_dict=SHAPES")
+        given.append("shape_dict={name: list(x.shape) for name, x in feed.items()}")
     kept = options["params"] == "inputs"
     if kept:
         given.append("keep_params_in_input=True")
     lines = [
-        "python - <<'END'",
-        "import onnx, tvm  # SHAPES: {name: shape} of the inputs",
-        "from tvm import relax",
-        "from tvm.relax.frontend.onnx import from_onnx",
         f"module = from_onnx({', '.join(given)})",
         f"target = tvm.target.Target({{'kind': 'llvm', 'opt-level': {options['opt_level']}}})",
     ]
@@ -66,8 +63,18 @@ def commands(options: Options) -> str:
         f"    built = relax.build(module, target, relax_pipeline={pipeline}, exec_mode={options['exec_mode']!r})"
     )
     if options["format"] == "library":
-        lines += ["built.export_library('model.so')", "built = tvm.runtime.load_module('model.so')"]
-    return "\n".join([*lines, "machine = relax.VirtualMachine(built, tvm.cpu())", "END"])
+        lines += ["built.export_library('./model.so')", "built = tvm.runtime.load_module('./model.so')"]
+    lines += [
+        "machine = relax.VirtualMachine(built, tvm.cpu())",
+        f"given = [tvm.runtime.tensor(np.ascontiguousarray(feed[name])) for name in inputs]{_WEIGHTS if kept else ''}",
+        "print(machine['main'](*given))",
+    ]
+    head = ["import numpy as np, tvm", "from tvm import relax", "from tvm.relax.frontend.onnx import from_onnx"]
+    body = [*head, "for feed in tests:", *(f"    {line}" for line in lines)]
+    return "\n".join(["python - <<'END'", FEEDS, *body, "END"])
+
+
+_WEIGHTS = " + [*params.get('main', ())]"
 
 
 REWRITES = (
