@@ -316,7 +316,13 @@ def coverage(out: Path | None, every: bool, **given: Any) -> Told:
 @options.several("--option", "options", "K=V", help="One option of the target.")
 @click.option("--sweep", is_flag=True, help="Try each value of each option, one at a time.")
 @options.several("--dim", "dims", "NAME=N", options.size, help="Size of a symbolic dim where inputs are generated.")
-@options.budget(300.0, "CPU time for one target and recipe, after which nothing is run; nor after three times that.")
+@click.option(
+    "--budget",
+    type=Amount(min=0, max=options.MONTH),
+    metavar="SECONDS",
+    help="CPU time for one target and recipe, after which nothing is run; nor after three times that.  [default: "
+    "27 for a model of up to 5 MiB, 115 up to 20, else 290]",
+)
 @click.option("--atol", type=Amount(min=0), default=0.0, metavar="A", help="Accept outputs within A + R |y| of y.")
 @click.option("--rtol", type=Amount(min=0), default=0.0, metavar="R", help="See --atol.")
 @click.option("--accept", default="", metavar="NOTE", help="Why that is accepted, whatever the verdict is.")

@@ -1,5 +1,6 @@
 """One model: checked on targets, audited against what it was quantized from, reduced."""
 
+import math
 import mmap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,9 @@ from driftnet.util.files import make_folder
 HELD = 4
 """How often one stage may hold a model's weights: as read, as its own, packed for a kernel, as written."""
 
+BUDGETS = (5.0, 27.0), (20.0, 115.0), (math.inf, 290.0)
+"""(MiB of a model up to which, CPU seconds that a check of it may take): 30, 120 and 300 with what starting takes."""
+
 FEEDS, SAMPLES = 2, 8
 """How many made-up feeds an artifact is audited on, and how many ranges are judged by, if they are small."""
 MANY_ELEMENTS = 2**14
@@ -68,7 +72,8 @@ class CheckSettings:
               written
     python    the interpreter that holds the targets; None: this one, or one made for the release that a target names
     timeout, memory_gib   what a stage may take and a worker use; a large model is given more, by SECONDS_A_GIB and HELD
-    budget    CPU seconds for each target and recipe after which nothing is run, and what was found so far is told
+    budget    CPU seconds for each target and recipe after which nothing is run, and what was found so far is told;
+              None: what a model of its size is worth, by BUDGETS
     atol, rtol, accept   outputs within these of the reference's, element by element, are accepted whatever the verdict,
               and `accept` says why
     anonymize   write no name, text or number of the model below `out` but what a failure needs; `remained` says which
@@ -86,11 +91,17 @@ class CheckSettings:
     python: str | None = None
     timeout: float = REAL_SECONDS
     memory_gib: float = MEMORY_GIB
-    budget: float = 300.0
+    budget: float | None = None
     anonymize: bool = False
     atol: float = 0.0
     rtol: float = 0.0
     accept: str = ""
+
+    def budget_of(self, case: Case) -> float:
+        """CPU seconds for that model."""
+        mib = (len(case.model) + external_data.outside(case.proto)) / 2**20
+        usual = next(seconds for most, seconds in BUDGETS if mib <= most)
+        return usual if self.budget is None else self.budget
 
 
 def check(
@@ -137,7 +148,7 @@ def check(
 
     data = at_risk(work, tell)
     if data is None:
-        left = max(0.0, settings.budget - float(used[0]) / len(runs))
+        left = max(0.0, settings.budget_of(case) - float(used[0]) / len(runs))
         if used[0]:
             tell(f"the process that judged was lost: all is done again, apart, with a budget of {left:.0f} CPU seconds")
         result = _checked(case, runs, replace(settings, budget=left), known_issues, tell, used)
@@ -222,7 +233,9 @@ def _check_one(
     runner, name, out = trial.runner, trial.target.name, settings.out
     runs_before, cpu_before = runner.target_runs, runner.all_cpu_seconds
     known = {issue.id: issue.saved for issue in known_issues}
-    checked = checks.check(trial, known_issues, seconds=settings.budget, tell=lambda text: tell(f"{name}: {text}"))
+    checked = checks.check(
+        trial, known_issues, seconds=settings.budget_of(trial.case), tell=lambda text: tell(f"{name}: {text}")
+    )
     result = checked.as_json()
     for diagnosis, fault in zip(checked.diagnoses, result["faults"]):
         finding = diagnosis.examination.finding

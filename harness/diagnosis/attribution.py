@@ -10,15 +10,15 @@ from functools import partial
 from typing import Any
 
 import onnx
-from driftnet.findings.trial import Trial
+from driftnet.findings.trial import Ran, Trial
 from driftnet.model.inspect import graph_inputs
-from driftnet.model.verdict import Observation, Tier, Verdict, Word
+from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.reduce.problem import shrink
 from driftnet.targets.environments import onnx_engine
 from driftnet.targets.recipe import Recipe, canonical
 from onnx import helper
 
-Watch = Callable[[Trial], tuple[Verdict, Observation | None]]
+Watch = Callable[[Trial], Ran]
 
 
 MODEL = "model"

@@ -25,10 +25,10 @@ from driftnet.diagnosis.usability import nothing_quantized
 from driftnet.diagnosis.views import Distribution, Point, along_the_depth, around, distribution
 from driftnet.findings.issues import KnownIssue, KnownIssues
 from driftnet.findings.pipeline import Effort, Examination, examine
-from driftnet.findings.trial import TOO_MUCH, Trial, look, watch
+from driftnet.findings.trial import TOO_MUCH, Ran, Trial, look, watch
 from driftnet.model.framed import framed
 from driftnet.model.graph import read
-from driftnet.model.inspect import Case, computing, digest, has_any
+from driftnet.model.inspect import Case, Feed, computing, digest, has_any
 from driftnet.model.operators import Trait
 from driftnet.model.signature import folder_name
 from driftnet.model.submodel import Recording, UnrecordedError, recording_within, submodel
@@ -65,9 +65,9 @@ MOST_INSIDE = 20.0
 BUDGET = "budget"
 """The rule by which a check abstains that was spent before the model was judged, or before a failure was confirmed."""
 
-CONFIRMING, SPARED = 3, 0.1
+CONFIRMING, SPARED, FAILING_SPARED = 3, 0.1, 0.3
 """What windows and the search for faults leave for confirming what they find: so many times the CPU time of the model's
-first run, but of one that does not fail at most this share."""
+first run, but of one of which something comes out at most this share of what is left, and if it is wrong the other."""
 
 DEAR = 1.5
 """CPU seconds of a first run from which on a model of which something comes out is looked into on one feed."""
@@ -103,6 +103,7 @@ class Inquiry:
     suspects  parts that go wrong there, though not by themselves;   suspected  tensors that do, where these were not
               asked for as a whole
     given     the model as it was given; that of `trial` has the branches that are taken in the place of its Ifs
+    samples   those by which that was calibrated
     answers   whether outputs of the right form come out of the model: a part of it without may be cut out only
     frames    such parts, by their digests, as they stand in the model
     """
@@ -119,6 +120,7 @@ class Inquiry:
     suspects: list[Case] = field(default_factory=list)
     suspected: list[str] = field(default_factory=list)
     given: Case | None = None
+    samples: tuple[Feed, ...] = ()
     answers: bool = False
     frames: dict[str, Case] = field(default_factory=dict)
 
@@ -126,6 +128,11 @@ class Inquiry:
     def case(self) -> Case:
         """The model."""
         return self.trial.case
+
+    @property
+    def intact(self) -> Trial:
+        """The trial of the artifact that is there: fewer samples for windows would make another one."""
+        return replace(self.trial, case=replace(self.case, calibration=self.samples or self.case.calibration))
 
     @property
     def left(self) -> int:
@@ -143,12 +150,12 @@ class Inquiry:
         trial = replace(self.trial, case=case)
         if plain:
             trial = replace(trial, recipe=unquantized(trial.target, trial.recipe))
-        verdict = kernels.judged(trial, *self.watch(trial), self.watch)
+        verdict = self.judged(trial)
         if not self.answers or not verdict.failed or verdict.in_values:
             return verdict
         if within := framed(self.case, case):
             trial = replace(trial, case=within)
-            there = kernels.judged(trial, *self.watch(trial), self.watch)
+            there = self.judged(trial)
             if there.in_values or not there.failed:
                 self.frames[digest(case)] = within
                 return there
@@ -164,11 +171,16 @@ class Inquiry:
             self.suspects.append(case)
         return alone
 
-    def watch(self, trial: Trial) -> tuple[Verdict, Observation | None]:
-        """One run. Raises ExhaustedError once the time is spent."""
+    def judged(self, trial: Trial) -> Verdict:
+        """The verdict on one run, but for the rounding of fast kernels."""
+        ran = self.watch(trial)
+        return kernels.judged(trial, *ran, partial(self.watch, like=ran))
+
+    def watch(self, trial: Trial, like: Ran | None = None) -> Ran:
+        """One run; like as of `watch`. Raises ExhaustedError once the time is spent."""
         if not self.in_time:
             raise ExhaustedError
-        return watch(trial)
+        return watch(trial, like=like) if like else watch(trial)
 
     def reducing(self) -> bool:
         """Says how far a reduction is, and never that it should stop."""
@@ -257,8 +269,8 @@ def _checked(
         return Checked(Verdict(Word.ABSTAINS, message=message, rule=BUDGET))
     first = trial.runner.all_cpu_seconds - before
     spared = CONFIRMING * first
-    if not verdict.failed:
-        spared = min(spared, SPARED * allowance.left)
+    if verdict.in_values or not verdict.failed:
+        spared = min(spared, (FAILING_SPARED if verdict.failed else SPARED) * allowance.left)
     unheard = False
     try:
         trial, verdict, observation = kernels.uncovered(trial, verdict, observation)
@@ -279,7 +291,8 @@ def _checked(
     dear = first > DEAR
     inquiry = Inquiry(hurried, known_issues, allowance, spared, tell, started, limit, dear, answers=answers)
     try:
-        checked = replace(checked, verdict=kernels.judged(trial, verdict, observation, inquiry.watch, whole=True))
+        alone = partial(inquiry.watch, like=(verdict, observation))
+        checked = replace(checked, verdict=kernels.judged(trial, verdict, observation, alone, whole=True))
     except ExhaustedError:
         unheard = True
     return _with_costs(inquiry, _localized(inquiry, checked, unheard))
@@ -398,7 +411,7 @@ def _with_one_feed(inquiry: Inquiry, whole: Verdict) -> Inquiry:
     ends, hangs = whole.failed and not whole.in_values, whole.word is Word.HANGS
     if hangs or not (ends or inquiry.dear) or len(case.runs) == len(given.case.runs):
         return given
-    fewer = replace(given, trial=replace(given.trial, case=case))
+    fewer = replace(given, trial=replace(given.trial, case=case), samples=given.case.calibration or given.case.feeds)
     with contextlib.suppress(ExhaustedError):
         if not whole.failed or alike(given.trial.target.name, fewer.watch(fewer.trial)[0], whole):
             inquiry.tell(f"windows on 1 of {len(given.case.feeds)} inputs: with all of them each run takes long")
@@ -414,8 +427,10 @@ def _entered(inquiry: Inquiry, ended: Verdict | None) -> Inquiry:
         case = entered(inquiry.case, inquiry.trial.runner.reference.record)
     except ReferenceError:
         return given
-    inside = replace(given, trial=replace(inquiry.trial, case=case))
-    if case is not inquiry.case and ended:
+    if case is inquiry.case:
+        return given
+    inside = replace(given, trial=replace(inquiry.trial, case=case), samples=())
+    if ended:
         with contextlib.suppress(ExhaustedError):
             if not alike(inquiry.trial.target.name, inside.watch(inside.trial)[0], ended):
                 return given
@@ -438,7 +453,7 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
             _locate(inquiry, recorded, [], whole, found, lost)
         known, windows = bool(found.faults), split(inquiry.case, recorded)
         for pieces in (windows, seams(inquiry.case, windows)):
-            if pieces is not windows and (known or _is_explained(checked, found)):
+            if pieces is not windows and (known or _is_explained(inquiry.case, checked, found)):
                 break
             before = len(found.judged)
             _survey(inquiry, recorded, whole, found, pieces)
@@ -501,9 +516,12 @@ def _survey(inquiry: Inquiry, recorded: Recording, whole: Verdict, found: Found,
         inquiry.tell("windows: the budget is spent")
 
 
-def _is_explained(checked: Checked, found: Found) -> bool:
-    """Whether what is found explains the failure, or the loss of an output: then nobody looks at the cuts between
-    windows, which are twice as many."""
+def _is_explained(case: Case, checked: Checked, found: Found) -> bool:
+    """Whether what is found explains the failure, or the loss of an output, or is all that the whole is accused for:
+    then nobody looks at the cuts between windows, which are twice as many."""
+    accused = checked.verdict.culprits if checked.verdict.failed else ()
+    if accused and {pair for fault in found.faults for pair in _named(case, fault)}.issuperset(accused):
+        return True
     if checked.verdict.failed and not checked.outputs:
         return any(not found.is_beside(fault) for fault in found.faults)
     said = [found.impacts.get(fault.nodes) for fault in found.faults]
@@ -601,7 +619,7 @@ def _weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found
     trial, reference = inquiry.trial, References(recorded.feeds, inquiry.trial.runner.reference.outputs)
     names = [value.name for fault in found.faults for value in fault.case.proto.graph.output]
     with contextlib.suppress(ExhaustedError):
-        inside = inquiry.inside or look_inside(trial, recorded, names)
+        inside = inquiry.inside or look_inside(inquiry.intact, recorded, names)
         for fault in tuple(found.faults):
             _, seen = inquiry.watch(replace(trial, case=fault.case))
             if not seen or not seen.outputs:
@@ -636,7 +654,7 @@ def _keep_intertwined(inquiry: Inquiry, recorded: Recording, checked: Checked, f
     acquitted = [f for f in found.faults if (said := weighed.get(f.nodes)) and said.negligible and said.change >= least]
     graphs = [fault.case.proto.graph for fault in acquitted]
     names = [value.name for part in graphs for value in (*part.input, *part.output)]
-    inside = inquiry.inside or (look_inside(trial, recorded, names) if names else None)
+    inside = inquiry.inside or (look_inside(inquiry.intact, recorded, names) if names else None)
     for fault in acquitted:
         within = inside.verdict(fault.case) if inside else None
         if within and within.failed:

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from driftnet.model import external_data, graph
 from driftnet.model.artifact import UNTOLD, Artifact
-from driftnet.model.inspect import Case, dtype_name, no_text
+from driftnet.model.inspect import Case, digest, dtype_name, no_text
 from driftnet.model.simplest import simplest
 from driftnet.model.verdict import Observation, Outcome, StageRun
 from driftnet.run import health
@@ -83,6 +83,7 @@ class Runner:
         self._shown: frozenset[Path] = frozenset()
         self._turn = 0
         self._cpu_of_ended = 0.0
+        self._kept: _Kept | None = None
         self.allowance: Allowance | None = None
         try:
             self.check_health()
@@ -140,10 +141,10 @@ class Runner:
         asked = {names.plain.get(name, name): kind for name, kind in tensors.items()}
 
         def tapped() -> Any:
-            with self._placed(case, installed, recipe, self.seconds) as placed:
-                value: Any = placed.model
-                for stage in ("convert", "quantize", "tap"):
-                    reply = placed.asked(stage, value, asked)
+            with self._placed(case, installed, recipe, self.seconds, tapped=True) as placed:
+                artifact, value = self._artifact_of(placed), placed.model
+                for stage in ("tap",) if artifact else ("convert", "quantize", "tap"):
+                    reply = placed.asked(stage, artifact or value, asked)
                     if reply.outcome is not Outcome.OK:
                         return None
                     value = reply.value
@@ -165,8 +166,13 @@ class Runner:
         return None if data is None else names.model(data)
 
     @contextlib.contextmanager
-    def _placed(self, case: Case, installed: Installed, recipe: Recipe, seconds: float) -> Iterator[_Placed]:
-        """The case where a worker of the target has it, in an empty folder, while the block runs."""
+    def _placed(
+        self, case: Case, installed: Installed, recipe: Recipe, seconds: float, tapped: bool = False
+    ) -> Iterator[_Placed]:
+        """The case where a worker of the target has it, in an empty folder, while the block runs.
+
+        tapped   what is made of it is kept: there may be more to ask about it. So is what took longest to make
+        """
         worker = self._worker_of(installed)
         if worker.displaced:
             worker.renew()
@@ -179,9 +185,29 @@ class Runner:
             if model == case.file:
                 self._show(external_data.files(case))
             options = effective(installed.target, recipe)
-            yield _Placed(worker, installed, case, options, str(model), folder, seconds)
+            placed = _Placed(worker, installed, case, options, str(model), folder, seconds)
+            yield placed
+            self._keep(placed, tapped)
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            if self._kept is None or self._kept.folder != folder:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _keep(self, placed: _Placed, tapped: bool) -> None:
+        """Let the artifact be there for questions about its inside, in the place of the one before."""
+        before, artifact = self._kept, placed.made.get("quantize")
+        if self.allowance is None or artifact is None or placed.installed.target.tap is None:
+            return
+        if not tapped and before and before.seconds >= placed.spent[0]:
+            return
+        if before:
+            shutil.rmtree(before.folder, ignore_errors=True)
+        self._kept = _Kept(placed.identity, placed.folder, artifact, placed.spent[0])
+
+    def _artifact_of(self, placed: _Placed) -> str | None:
+        """The file that was made of that very case before, if it is there still."""
+        kept = self._kept
+        there = kept is not None and _is_file_in(kept.folder, kept.artifact) and kept.identity == placed.identity
+        return kept.artifact if kept and there else None
 
     def turn(self) -> None:
         """Run targets in workers of other templates from now on: those of one share the layout of its memory, and with
@@ -232,6 +258,9 @@ class Runner:
 
     def allow(self, seconds: float) -> Allowance:
         """CPU seconds from now on."""
+        if self._kept:
+            shutil.rmtree(self._kept.folder, ignore_errors=True)
+            self._kept = None
         return Allowance.of(lambda: self.all_cpu_seconds, seconds)
 
     @contextlib.contextmanager
@@ -355,10 +384,20 @@ def _has_room() -> bool:
         return False
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """An artifact that was made of what `identity` tells, in so many seconds."""
+
+    identity: tuple[Any, ...]
+    folder: Path
+    artifact: str
+    seconds: float
+
+
 @dataclass(frozen=True, eq=False)
 class _Placed:
     """A case where a worker of its target has it: the file of the model, and the folder for what is made of it. A stage
-    may take so many seconds."""
+    may take so many seconds. made: what stages gave so far;   spent: the seconds that this took"""
 
     worker: Worker
     installed: Installed
@@ -367,6 +406,18 @@ class _Placed:
     model: str
     folder: Path
     seconds: float
+    made: dict[str, str] = field(default_factory=dict)
+    spent: list[float] = field(default_factory=lambda: [0.0])
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What its artifact depends on."""
+        target, case = self.installed.target, self.case
+        later = {option.name for option in target.options if option.stage == "execute"}
+        made_by = {name: value for name, value in self.options.items() if name not in later}
+        samples = (case.calibration or case.feeds) if target.scheme(self.options) else ()
+        of_case = digest(dataclasses.replace(case, feeds=(), calibration=samples))
+        return self.installed.spec, self.installed.python, made_by, of_case
 
     def asked(self, stage: str, value: Any, tensors: Mapping[str, str] | None = None) -> Reply:
         """What a stage makes of the result of the one before; GARBAGE where it is no answer. tensors: to be tapped."""
@@ -380,6 +431,9 @@ class _Placed:
         }
         reply = self.worker.call(f"{self.installed.spec}.{stage}", value, *given[stage], timeout=self.seconds)
         if reply.outcome is not Outcome.OK or self._is_answer(stage, reply.value):
+            if reply.outcome is Outcome.OK and stage in ("convert", "quantize"):
+                self.made[stage] = reply.value
+                self.spent[0] += reply.seconds
             return reply
         kind = type(reply.value).__name__
         message = f"{stage} answered with {kind} where the interface of a target wants something else"
@@ -397,7 +451,7 @@ class _Placed:
 
     def observation(self) -> Observation:
         """What the stages do with it, as far as they come."""
-        target, runs, made, artifact = self.installed.target, list[StageRun](), dict[str, Any](), UNTOLD
+        target, runs, made, artifact = self.installed.target, list[StageRun](), self.made, UNTOLD
         inspects = target.inspect is not None and target.scheme(self.options) is not None
         value: Any = self.model
         for stage in STAGES:
@@ -418,7 +472,7 @@ class _Placed:
             runs.append(_stage_run(stage, reply, self.folder))
             if reply.outcome is not Outcome.OK:
                 return Observation(tuple(runs), artifact=artifact)
-            made[stage] = value = reply.value
+            value = reply.value
         plain: list[Mapping[str, np.ndarray]] = []
         if target.executes_plain and made["convert"] != made["quantize"]:
             reply = self.asked("execute", made["convert"])

@@ -292,7 +292,7 @@ def test_a_wrong_shape_that_is_there_for_being_cut_out_hides_no_wrong_values(run
     case = tools.cnn(blocks=4, planted=0)
     wrong = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_VALUES)
 
-    def watched(trial):
+    def watched(trial, like=None):
         part = trial.case.proto.graph
         operators = [node.op_type for node in part.node]
         if part.output[0].name == "relu1":

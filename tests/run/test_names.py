@@ -10,6 +10,7 @@ from driftnet.findings.trial import Trial, watch
 from driftnet.model.inspect import bodies
 from driftnet.model.verdict import Observation, Outcome, StageRun, Word
 from driftnet.run.names import PLAIN, plainly_named
+from driftnet.run.sandbox.worker import Worker
 from driftnet.targets.environments import resolve
 from onnx import TensorProto, helper
 
@@ -93,3 +94,22 @@ def test_the_inside_of_an_artifact_is_asked_for_by_the_names_of_the_model(runner
     (made,) = runner.tap(case, resolve("mnn"), {}, asked)
     (right,) = runner.reference.record(case)
     assert np.allclose(made[ODD[1]], right[ODD[1]], atol=1e-5)
+
+
+def test_what_was_made_of_a_model_is_looked_into_without_being_made_again(runner, monkeypatch):
+    case, call, stages = net(), Worker.call, []
+
+    def heard(self, word, *args, **told):
+        stages.append(word.rpartition(".")[2])
+        return call(self, word, *args, **told)
+
+    monkeypatch.setattr(Worker, "call", heard)
+    asked = {ODD[1]: "float32"}
+    with runner.within(runner.allow(60)):
+        runner.observe(case, resolve("mnn"), {})
+        del stages[:]
+        first, again = runner.tap(case, resolve("mnn"), {}, asked), runner.tap(case, resolve("mnn"), {}, asked)
+        assert stages == ["tap", "tap"]
+        runner.tap(case, resolve("mnn"), {"optimize_level": 2}, asked)
+        assert stages[2:] == ["convert", "quantize", "tap"], "under other options it is another artifact"
+    assert np.array_equal(again[0][ODD[1]], first[0][ODD[1]])
