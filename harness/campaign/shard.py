@@ -32,6 +32,7 @@ from driftnet.campaign.steering import KEPT, Doubts, Steering
 from driftnet.causes.facts import Host, host_of, recipe_facts
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Trigger
+from driftnet.causes.record import CauseRecord
 from driftnet.findings import arrange, corpus
 from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
 from driftnet.findings.pipeline import Care, Effort, Examination, Finding, examine, known_by, to_save
@@ -41,7 +42,7 @@ from driftnet.generators.building.profile import EVERYTHING, Profile
 from driftnet.generators.focus import operators_of
 from driftnet.handover import handover
 from driftnet.learning.experiment import Sample
-from driftnet.learning.study import proposal, sharing, study
+from driftnet.learning.study import at_sight, proposal, sharing, study
 from driftnet.model.inspect import Case
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.on_grid.construct import construct
@@ -388,6 +389,9 @@ class Shard:
             corpus.remove(loose)
             self._forget(saved.id)
             return issue
+        seen = at_sight(saved, finding.where, self.runner)  # experiments cost more than all the rest
+        if issue := sharing(seen, finding.installed, self._others(saved), self.runner):
+            return self._shared(saved, issue, issue.saved.cause)
         if self._waits:  # it may end while this is learned of, or its control searched for
             begun = self.runner.all_cpu_seconds
             handover.write(loose, finding.installed, self.runner, seconds=0.0)
@@ -419,18 +423,24 @@ class Shard:
         """What lies loose, with a cause of its own; the known issue instead with which it shares that."""
         begun = self.runner.all_cpu_seconds
         learned = study(saved, installed, where, self.runner)
-        others = [one for one in self._issues(saved.target) if one.id != saved.id]
-        issue = sharing(learned, installed, others, self.runner)
+        issue = sharing(learned, installed, self._others(saved), self.runner)
         self.learning_seconds += self.runner.all_cpu_seconds - begun
         if issue:
-            corpus.remove(self.plan.found / saved.target / saved.id)
-            # What it is recognized by is another variant of that cause: the next one like it costs less.
-            own = replace(arrange.loose(saved), **proposal(learned).said)
-            self._know(KnownIssue(replace(saved, cause=own, path=issue.saved.path)))
-            return issue
+            return self._shared(saved, issue, replace(arrange.loose(saved), **proposal(learned).said))
         path = arrange.found(saved, proposal(learned), self.plan.found)
         self.learn(self.plan.found)
         return New(path, learned.samples)
+
+    def _others(self, saved: corpus.SavedCase) -> list[KnownIssue]:
+        """What is known of its target beside it."""
+        return [one for one in self._issues(saved.target) if one.id != saved.id]
+
+    def _shared(self, saved: corpus.SavedCase, issue: KnownIssue, own: CauseRecord | None) -> KnownIssue:
+        """The known issue with which what lies loose shares its cause. What it is recognized by, its `own`, is another
+        variant of that: the next one like it costs less."""
+        corpus.remove(self.plan.found / saved.target / saved.id)
+        self._know(KnownIssue(replace(saved, cause=own, path=issue.saved.path)))
+        return issue
 
     def _catch_up(self) -> Iterator[Event]:
         """Learn of what this process has found and could not learn of at once, as far as there is time."""

@@ -257,14 +257,20 @@ def known_by(finding: Finding, issues: Sequence[KnownIssue], runner: Runner, eff
     return _known(trial, Inquiry.begun(asked, effort, runner))
 
 
-def _known(trial: Trial, inquiry: Inquiry) -> KnownIssue | None:
-    """The known issue that explains the failure of a reduced case, all of it."""
-    verdict, seen = watch(trial)
+def _known(trial: Trial, inquiry: Inquiry, shown: tuple[Verdict, Observation] | None = None) -> KnownIssue | None:
+    """The known issue that explains the failure of a reduced case, all of it. shown: what a run of it showed."""
+    verdict, seen = shown or watch(trial)
     if not verdict.failed or seen is None:
         return None
     simpler, cause, observed = _simpler(trial, verdict, seen)
     known = _explained(simpler, cause, observed, replace(inquiry, trusting=True))
     return known.known_issues[0] if known.rest is None else None
+
+
+def _is_recognized(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquiry) -> bool:
+    """Whether a failure is surely known without a run."""
+    found = _recognizer(trial, verdict).recognized(inquiry.issues, _symptom(trial, verdict, seen))
+    return found is not None and found.sure
 
 
 def _symptom(trial: Trial, verdict: Verdict, seen: Observation | None) -> Symptom:
@@ -403,29 +409,37 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
     """
     first, name, record = trial, trial.target.name, trial.runner.reference.record
     verdict, symptom, ended, calls = look(trial), "", MINIMAL, inquiry.effort.calls
-    named = None
+    named: Case | None = None
+    shown: tuple[Trial, Verdict, Observation] | None = None
 
     def examined(part: Case) -> Verdict:
         if inquiry.spent:
             raise ExhaustedError
         return look(replace(trial, case=part))
 
-    def check_new(case: Case, recipe: Recipe) -> None:
-        fewest = replace(trial, case=case, recipe=recipe)
-        if nodes(case) <= MOST_ASKED and (issue := _known(fewest, inquiry)):
-            raise KnownError(issue, fewest)
+    def check_new(case: Case, recipe: Recipe, least: bool = True) -> None:
+        """Raise KnownError if it is; where it is not the least yet, only if it is recognized."""
+        part = replace(trial, case=case, recipe=recipe)
+        is_it = shown and (shown[0].case, shown[0].recipe) == (case, recipe)
+        here = (shown[1], shown[2]) if shown and is_it else None
+        asked = nodes(case) <= MOST_ASKED if least else here and _is_recognized(part, *here, inquiry)
+        if asked and (issue := _known(part, inquiry, here)):
+            raise KnownError(issue, part)
 
     def reproduces(case: Case, recipe: Recipe) -> str:
         """What is wrong, in words; "" where nothing is, or something else."""
+        nonlocal shown
         if inquiry.spent:
             raise ExhaustedError
         candidate = replace(trial, case=case, recipe=recipe)
         if candidate.quantizes and not quantized:  # a default may quantize: that is no simpler case
             return ""
         # What a damaged heap leads to depends on what the process did before.
-        found = look(candidate, fresh=verdict.kind == "SIGABRT")
+        found, observed = watch(candidate, fresh=verdict.kind == "SIGABRT")
         if not (is_clear(found) and coarse(name, found) == wanted and _rank(found) <= _rank(verdict)):
             return ""
+        if observed:
+            shown = candidate, found, observed
         return found.message if found.word is Word.DIVERGES else wanted
 
     try:
@@ -438,7 +452,7 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
             wanted, quantized = coarse(name, verdict), trial.quantizes
             if verdict.word is Word.HANGS:
                 calls = min(calls, HANG_CALLS)
-            reduced = reduce(trial.case, trial.recipe, trial.target, reproduces, record, calls=calls, fewest=check_new)
+            reduced = reduce(trial.case, trial.recipe, trial.target, reproduces, record, calls=calls, smaller=check_new)
             trial, ended = replace(trial, case=reduced.case, recipe=reduced.recipe), reduced.ended
             named = reduced.named
     except ReferenceError as e:

@@ -29,6 +29,12 @@ def study(saved: SavedCase, installed: Installed, where: Where, runner: Runner, 
     return learned if learned.where.sort else dataclasses.replace(learned, where=where)
 
 
+def at_sight(saved: SavedCase, where: Where, runner: Runner) -> Learned:
+    """What is known of a finding before anything is learned of it: what shares its cause by that does so whatever is
+    learned."""
+    return Learned(saved, where, None, tensors=computed(saved.case, runner.reference))
+
+
 def settled(folder: Path, installed: Installed, runner: Runner, root: Path) -> Path:
     """Give a case that lies loose below `root` the cause there that it shares, else one of its own; its new folder.
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from driftnet.model.inspect import Case
+from driftnet.model.inspect import Case, nodes
 from driftnet.model.submodel import Record
 from driftnet.reduce import attributes, data, dims, opsets, passes, subgraphs
 from driftnet.reduce.problem import ExhaustedError, Problem, Reproduces
@@ -65,7 +65,7 @@ def reduce(
     *,
     budget: float = math.inf,
     calls: int = 500,
-    fewest: Callable[[Case, Recipe], None] = lambda case, recipe: None,
+    smaller: Callable[[Case, Recipe, bool], None] = lambda case, recipe, least: None,
 ) -> Reduced:
     """Apply the passes until none of them makes the model smaller. Deterministic when `reproduces` is.
 
@@ -73,20 +73,23 @@ def reduce(
     other ways (a dimension that no longer fits), so `reproduces` has to ask the reference first.
 
     budget, calls   limits in seconds of wall time and in invocations of `reproduces`
-    fewest   called with what fails when no node can go any more, before attributes and numbers are simplified
+    smaller  called with what fails whenever nodes have gone, and whether it is the least: when no node can go any more,
+             before attributes and numbers are simplified, and where one goes after that
     Raises ReferenceError when `record` does not run `case`. KeyboardInterrupt ends the reduction, not the program.
     """
     problem = Problem(case, recipe, target, reproduces, record, budget, calls)
     ended, named = MINIMAL, None
     try:
-        before, asked = None, False
+        before, asked, least = None, nodes(case), False
         while before != problem.outline():  # one more for values alone: 16 runs of 110, for nothing
             before = problem.outline()
             for apply in PASSES:
                 apply(problem)
-                if apply is passes.bypass and not asked:
-                    fewest(problem.case, problem.recipe)
-                    asked = True
+                first = apply is passes.bypass and not least
+                least = least or first
+                if first or nodes(problem.case) < asked:
+                    smaller(problem.case, problem.recipe, least)
+                    asked = nodes(problem.case)
         named = problem.case
         attributes.readable_names(problem)
     except ExhaustedError:

@@ -265,14 +265,18 @@ def test_what_is_recognized_is_verified_by_its_own_nodes_first():
 
 
 def test_the_known_issues_are_asked_once_the_fewest_nodes_are_left():
-    asked: list[int] = []
+    asked: list[tuple[bool, int]] = []
     bug = tools.on_valid(tools.folds_scale_by_group)
     case = tools.cnn(6, planted=4)
-    reduced = reduce(
-        case, {}, tools.TARGET, bug, tools.record, fewest=lambda part, recipe: asked.append(len(part.proto.graph.node))
-    )
-    assert asked == [len(reduced.case.proto.graph.node)], "nodes when it was asked"
-    assert asked[0] < len(case.proto.graph.node)
+
+    def smaller(part, recipe, least):
+        asked.append((least, len(part.proto.graph.node)))
+
+    reduced = reduce(case, {}, tools.TARGET, bug, tools.record, smaller=smaller)
+    before, (left,) = ([n for least, n in asked if least is kind] for kind in (False, True))
+    assert left == len(reduced.case.proto.graph.node), "nodes when it was asked whatever it is"
+    assert before == sorted(before, reverse=True), f"as nodes go it may be recognized: {before}"
+    assert left < len(case.proto.graph.node)
 
 
 def test_a_cause_without_a_trigger_is_known_by_its_place_alone():
