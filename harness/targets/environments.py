@@ -29,7 +29,7 @@ from driftnet.targets.interface import Target
 from driftnet.targets.loading import LoadingError, attribute
 from driftnet.targets.registry import DEFAULT_TARGETS, registered
 from driftnet.util.errors import UserError
-from driftnet.util.files import Scratch, in_turn, replace_text
+from driftnet.util.files import Scratch, cache, in_turn, replace_text
 from driftnet.util.machine import die_with_parent
 from driftnet.util.nearest import meant
 
@@ -285,9 +285,7 @@ def _executable(python: str) -> str:
 
 
 def _cache() -> Path:
-    if folder := os.environ.get("DRIFTNET_CACHE"):
-        return Path(folder) / "environments"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "driftnet" / "environments"
+    return cache() / "environments"
 
 
 def _make(new: Environment, companions: Sequence[str], minor: int) -> None:

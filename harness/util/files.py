@@ -43,6 +43,12 @@ def _finite(value: Any) -> Any:
     return [_finite(v) for v in value] if isinstance(value, list | tuple) else value
 
 
+def cache() -> Path:
+    """The folder of what is kept for this user, and may be made again."""
+    kept = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("DRIFTNET_CACHE") or Path(kept) / "driftnet")
+
+
 def replace_text(path: Path, text: str) -> None:
     """Write `text` to `path`; what stood there before is untouched until all of it is written, and when it cannot be.
 
@@ -177,6 +183,20 @@ def _locked(folder: Path) -> int | None:
         os.close(handle)
         return None
     return handle
+
+
+@contextlib.contextmanager
+def claimed(folder: Path) -> Iterator[bool]:
+    """Whether `folder` is there and this process has it, which no other gets while the block runs."""
+    try:
+        handle = _locked(folder)
+    except FileNotFoundError:
+        handle = None
+    try:
+        yield handle is not None
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 def make_folder(folder: Path) -> None:

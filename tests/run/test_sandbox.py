@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import os
 import resource
 import signal
@@ -140,15 +141,29 @@ def test_a_crash_that_is_held_says_where_it_was(holding: Zygote, name: str, sign
     assert_works(worker)
 
 
-def test_a_stack_that_is_known_is_that_of_the_same_crash(holding: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_that_is_known_is_that_of_the_same_crash(
+    holding: Zygote, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     # Once a worker has had several threads, the C library's pause has a frame of its own above the handler's.
     unwound: list[tuple[str, ...]] = []
+    monkeypatch.setenv("DRIFTNET_CACHE", str(tmp_path))
+    held._remembered.cache_clear()
     monkeypatch.setattr(held, "_KNOWN", {})
     monkeypatch.setattr(held, "_unwound", lambda crash, unwind=held._unwound: unwound.append(()) or unwind(crash))
     for _ in range(2):
         assert "_ctypes string_at" in call(holding.worker(), "segfault_beside_a_thread").frames
     assert len(unwound) == 1, f"one crash, seen twice, was unwound {len(unwound)} times"
     assert all(map(any, held._KNOWN)), "a stack is known by an instruction, never by nothing"
+    held._KNOWN.clear()
+    kept = tmp_path / held.STACKS
+    kept.write_bytes(b"[half a li\n" + kept.read_bytes())
+    held._remembered.cache_clear()
+    assert "_ctypes string_at" in call(holding.worker(), "segfault_beside_a_thread").frames
+    assert len(unwound) == 1, "what an earlier process has unwound is remembered"
+    there = os.stat(_ctypes.__file__)
+    assert held._build(os.getpid(), ("_ctypes+0x1",)) == f"_ctypes+0x1 {there.st_size}:{there.st_mtime_ns}", (
+        "of another build nothing is known"
+    )
 
 
 def test_a_crash_that_is_not_held_has_no_frames(worker: Worker) -> None:

@@ -15,11 +15,13 @@ import platform
 import re
 import struct
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+import msgspec
 from driftnet.run.sandbox.inside import FATAL
+from driftnet.util import files
 
 _CODE = struct.Struct("<512Q")
 _X86_64 = (168, 176)
@@ -35,6 +37,8 @@ _STANDARD = re.compile(r"(^|\w )(std::|__gnu_cxx::|operator new|operator delete|
 _HANDLER, _NEAR = 512, 2**16
 """Bytes of stack that `pause` may use, and that may lie between it and what crashed."""
 _TRIES = 5  # a thread that ends meanwhile cannot be looked at
+STACKS, MOST_KEPT = "stacks-1", 2**20
+"""The file, of the format 1, in which stacks are remembered, and bytes after which it begins anew."""
 _KNOWN: dict[tuple[str, ...], tuple[str, ...]] = {}
 
 
@@ -74,12 +78,51 @@ def stack(held: Held) -> tuple[str, ...]:
         return tuple(_unwound(held))
     known = _KNOWN.get(key)
     if known is None:
-        known = tuple(_unwound(held))
-        if not known and not key[0]:  # from a jump to nowhere there is no way back for an unwinder
-            known = key[1:]
+        build = _build(held.pid, key)
+        known = _remembered().get(build, ())
+        if not known:
+            known = tuple(_unwound(held))
+            if not known and not key[0]:  # from a jump to nowhere there is no way back for an unwinder
+                known = key[1:]
+            if known and build:
+                _remember(build, known)
         if known:
             _KNOWN[key] = known
     return known
+
+
+def _build(pid: int, key: Sequence[str]) -> str:
+    """The instructions of a key with what tells the builds of their modules from others, "" where nothing does: in
+    those, what was unwound once on this machine is so for good."""
+    modules = {place.partition("+")[0] for place in key if place}
+    try:
+        with open(f"/proc/{pid}/maps") as maps:
+            paths = {line.split(maxsplit=5)[-1].strip() for line in maps if "/" in line}
+        found = [os.stat(path) for path in sorted(paths) if short(os.path.basename(path)) in modules]
+    except OSError:
+        return ""
+    return " ".join([*key, *(f"{stat.st_size}:{stat.st_mtime_ns}" for stat in found)])
+
+
+@cache
+def _remembered() -> Mapping[str, tuple[str, ...]]:
+    """What processes of this user have unwound, by `_build`."""
+    found: dict[str, tuple[str, ...]] = {}
+    with contextlib.suppress(OSError):
+        for line in (files.cache() / STACKS).read_bytes().splitlines():
+            with contextlib.suppress(msgspec.MsgspecError):  # of a process that was killed, or of two at once
+                found.update([msgspec.json.decode(line, type=tuple[str, tuple[str, ...]])])
+    return found
+
+
+def _remember(build: str, frames: Sequence[str]) -> None:
+    kept = files.cache() / STACKS
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with open(kept, "ab") as file:
+            if file.tell() > MOST_KEPT:
+                file.truncate(0)
+            file.write(msgspec.json.encode((build, frames)) + b"\n")
 
 
 def _says_nothing(place: str) -> bool:
