@@ -12,6 +12,7 @@ import time
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing import util
@@ -55,7 +56,7 @@ from driftnet.targets.interface import Target
 from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util.apart import trusting
 from driftnet.util.errors import UserError
-from driftnet.util.files import in_turn
+from driftnet.util.files import claimed, in_turn
 from driftnet.util.machine import give_back_memory, leave_to_parent
 
 RECIPES_PER_MODEL = 4
@@ -317,6 +318,9 @@ class Shard:
                 kept = self.keep(result.finding)
                 if isinstance(kept, KnownIssue):
                     result = replace(result, known=kept.id)
+                    own = result.finding.to_save().id
+                    if own != kept.id and self.plan.workers > 1 and not self.plan.cluster:  # another may have met it
+                        yield Learned(own, 0.0, str(kept.saved.path))
                 else:
                     new = kept
             if result.known:
@@ -371,16 +375,14 @@ class Shard:
     def keep(self, finding: Finding) -> New | KnownIssue:
         """What is new, in a folder in that of its cause; the known issue instead with which it shares that.
 
-        It is saved first, whatever comes then, and learned of after.
+        It is saved first, whatever comes then, and learned of after. Others wait while it is written, and no longer.
         """
-        with in_turn(self.plan.report / ".keeping"):
-            return self._kept(finding)
-
-    def _kept(self, finding: Finding) -> New | KnownIssue:
-        before, saved = {*self.known_issues}, to_save(finding, self.fixed, self.runner)
-        is_known = corpus.standing(saved, self.plan.found) is not None
-        loose = corpus.save(saved, self.plan.found)
-        self.learn(self.plan.found)
+        saved = to_save(finding, self.fixed, self.runner)
+        with self._writing():
+            before = {*self.known_issues}
+            is_known = corpus.standing(saved, self.plan.found) is not None
+            loose = corpus.save(saved, self.plan.found)
+            self.learn(self.plan.found)
         if is_known:  # another shard has found the very same meanwhile, or it waits
             return self.known_issues[saved.id]
         saved = corpus.load(loose)
@@ -425,11 +427,21 @@ class Shard:
         learned = study(saved, installed, where, self.runner)
         issue = sharing(learned, installed, self._others(saved), self.runner)
         self.learning_seconds += self.runner.all_cpu_seconds - begun
-        if issue:
-            return self._shared(saved, issue, replace(arrange.loose(saved), **proposal(learned).said))
-        path = arrange.found(saved, proposal(learned), self.plan.found)
-        self.learn(self.plan.found)
-        return New(path, learned.samples)
+        if issue is None:
+            with self._writing():
+                before = {*self.known_issues.values()}
+                self.learn(self.plan.found)  # what others have learned of meanwhile
+                meanwhile = [one for one in self._others(saved) if one not in before]
+                issue = sharing(learned, installed, meanwhile, self.runner)
+                if issue is None:
+                    path = arrange.found(saved, proposal(learned), self.plan.found)
+                    self.learn(self.plan.found)
+                    return New(path, learned.samples)
+        return self._shared(saved, issue, replace(arrange.loose(saved), **proposal(learned).said))
+
+    def _writing(self) -> AbstractContextManager[None]:
+        """What is found stands still meanwhile, but for what the block does."""
+        return in_turn(self.plan.report / ".keeping")
 
     def _others(self, saved: corpus.SavedCase) -> list[KnownIssue]:
         """What is known of its target beside it."""
@@ -447,8 +459,8 @@ class Shard:
         while self.waiting and self._may_learn and not self.stopping():
             path, installed, where = self.waiting.pop(0)
             begun = self.runner.all_cpu_seconds
-            with in_turn(self.plan.report / ".keeping"):
-                if not path.exists():  # another shard has adopted it, too
+            with claimed(path) as mine:
+                if not mine:  # another shard has adopted it, too
                     continue
                 new = self._learned(corpus.load(path), installed, where)
             if isinstance(new, New):

@@ -202,6 +202,7 @@ class Tally:
     """A listener that counts on from what has been counted.
 
     run_cases   the folder of this run's own cases: those are new, but for what stood there `before` it
+    merged      what is known now to share its cause with a known case -> the path of that
     """
 
     run_cases: Path
@@ -209,6 +210,7 @@ class Tally:
     wall_before: float = 0.0
     cpu_before: float = 0.0
     before: set[str] = field(default_factory=set)
+    merged: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, event: Event) -> None:
         """Take one event of a campaign into account."""
@@ -276,6 +278,8 @@ class Tally:
 
     def _learned(self, event: Learned) -> None:
         """Tell anew of a finding: where it lies now, or with what it shares its cause, which was met so often more."""
+        if event.known:
+            self.merged[event.case] = event.known
         entry = next((finding for finding in self.summary.findings if finding.id == event.case), None)
         if entry is not None:
             self.summary.findings.remove(entry)
@@ -291,7 +295,9 @@ class Tally:
                 ours = saved.id not in self.before and self.run_cases in (saved.path or path).parents
                 status = "new" if ours else "known"
                 findings.append(entry := described(saved, release or (*saved.seen, "")[0], status))
-            except UserError:  # it was removed or damaged since
+            except UserError:  # it was removed or damaged since; or it turned out to be known, when others had met it
+                if known := self.merged.get(path.name):
+                    self._met(Path(known), release, times)
                 return
         entry.times += times
 
@@ -303,13 +309,14 @@ def derived(report: Path, run_cases: Path) -> tuple[Summary, frozenset[int]]:
     there does.
     """
     tally, done, told = Tally(run_cases, Summary(cases=0, models=0, seed=0)), set[int](), histories(report)
+    every = [event for history in told for event in history]
+    tally.merged = {event.case: event.known for event in every if isinstance(event, Learned) and event.known}
     for event in settled(told):
         if isinstance(event, Begun):
             tally.summary.seed = event.seed
         elif isinstance(event, Done):
             done.add(event.index)
         tally(event)
-    every = (event for history in told for event in history)
     unexplained = {event.index for event in every if isinstance(event, Examined) and event.unexplained}
     tally.summary.unexplained = sorted(unexplained - done)
     counted = {finding.id for finding in tally.summary.findings}

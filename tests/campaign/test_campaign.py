@@ -530,8 +530,9 @@ def test_what_turns_out_to_be_known_was_met_as_often_as_it_was_and_what_got_a_ca
     moved.parent.mkdir()
     second.rename(moved)
     tally(Learned(second.name, 0.0))
+    tally(Examined(1, "mnn", "1", {}, Verdict(Word.FAILS, stage="execute"), known=str(first)))  # by another shard
     told = {entry.id: (entry.status, entry.times, entry.path) for entry in tally.summary.findings}
-    assert told == {known.name: ("known", 2, str(known)), second.name: ("new", 2, str(moved))}
+    assert told == {known.name: ("known", 3, str(known)), second.name: ("new", 2, str(moved))}
 
 
 def test_what_another_shard_has_found_meanwhile_explains_a_finding_that_was_examined_without_it(tmp_path, monkeypatch):
@@ -549,6 +550,26 @@ def test_what_another_shard_has_found_meanwhile_explains_a_finding_that_was_exam
     assert issue.saved.path == new.path, "it is explained by something else"
     assert corpus.folders([plan.found]) == [new.path], "both are told as new"
     assert another.to_save().id not in second.known_issues
+
+
+def test_nobody_waits_while_a_shard_learns_of_what_it_found(tmp_path, monkeypatch):
+    target = "tests.support.bugs:NEEDS_STRIDES"
+    plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,))
+    kept = []
+    with Runner(small_models=True, hold_crashes=True) as runner:
+        one_op, another = (
+            found(one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner) for op in ("MaxPool", "AveragePool")
+        )
+        first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
+
+        def learning(*args, study=shard.study):
+            kept.append(second.keep(another))
+            return study(*args)
+
+        monkeypatch.setattr(shard, "study", learning)
+        new = first.keep(one_op)
+    assert kept[0].id == new.path.name, "what is not learned of yet explains what another has"
+    assert corpus.folders([plan.found]) == [new.path]
 
 
 def test_a_target_that_is_named_twice_runs_once(tmp_path):
