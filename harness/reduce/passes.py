@@ -14,6 +14,7 @@ from driftnet.model.inspect import UNNAMED, Case, bodies, computing, declared_di
 from driftnet.model.submodel import UnrecordedError, edited, submodel
 from driftnet.reduce.problem import Problem, shrink
 from driftnet.targets.recipe import simpler as simpler_recipes
+from driftnet.targets.recipe import unquantized
 from onnx import helper, numpy_helper
 
 T = TypeVar("T")
@@ -105,6 +106,13 @@ def static_dims(problem: Problem) -> None:
                     dim.dim_value = sizes[name]
 
     shrink_model(problem, list(sizes), keep, at_once=True)
+
+
+def plain_recipe(problem: Problem) -> None:
+    """No options, or none by which anything is quantized, where that is enough: all that is tried after costs less, a
+    third in MNN."""
+    if not problem.attempt(problem.case, {}):
+        problem.attempt(problem.case, unquantized(problem.target, problem.recipe))
 
 
 def simpler_recipe(problem: Problem) -> None:

@@ -31,6 +31,7 @@ class Reduced:
 
 
 PASSES: tuple[Callable[[Problem], None], ...] = (
+    passes.plain_recipe,
     passes.fewer_feeds,
     passes.window,
     passes.fewer_outputs,
