@@ -314,13 +314,12 @@ class Shard:
             if result.verdict.failed or result.verdict.word is Word.AGREES:
                 outcomes.append((self._met(trial), result.verdict.failed))
             new = None
-            if result.finding and not (result.known or result.unexplained):
-                kept = self.keep(result.finding)
+            if (finding := result.finding) and not (result.known or result.unexplained):
+                kept = self.keep(finding)
                 if isinstance(kept, KnownIssue):
-                    result = replace(result, known=kept.id)
-                    own = result.finding.to_save().id
-                    if own != kept.id and self.plan.workers > 1 and not self.plan.cluster:  # another may have met it
-                        yield Learned(own, 0.0, str(kept.saved.path))
+                    result, id = replace(result, known=kept.id), finding.to_save().id
+                    if id != kept.id and self.plan.workers > 1 and not self.plan.cluster:  # another may have met it
+                        yield Learned(id, 0.0, str(kept.saved.path))
                 else:
                     new = kept
             if result.known:

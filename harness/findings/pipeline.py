@@ -417,12 +417,12 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
             raise ExhaustedError
         return look(replace(trial, case=part))
 
-    def check_new(case: Case, recipe: Recipe, least: bool = True) -> None:
-        """Raise KnownError if it is; where it is not the least yet, only if it is recognized."""
+    def check_new(case: Case, recipe: Recipe, anew: bool = True) -> None:
+        """Raise KnownError if it is; anew: whether or not it is recognized without a run."""
         part = replace(trial, case=case, recipe=recipe)
         is_it = shown and (shown[0].case, shown[0].recipe) == (case, recipe)
         here = (shown[1], shown[2]) if shown and is_it else None
-        asked = nodes(case) <= MOST_ASKED if least else here and _is_recognized(part, *here, inquiry)
+        asked = nodes(case) <= MOST_ASKED if anew else here and _is_recognized(part, *here, inquiry)
         if asked and (issue := _known(part, inquiry, here)):
             raise KnownError(issue, part)
 
@@ -452,7 +452,7 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
             wanted, quantized = coarse(name, verdict), trial.quantizes
             if verdict.word is Word.HANGS:
                 calls = min(calls, HANG_CALLS)
-            reduced = reduce(trial.case, trial.recipe, trial.target, reproduces, record, calls=calls, smaller=check_new)
+            reduced = reduce(trial.case, trial.recipe, trial.target, reproduces, record, calls=calls, simpler=check_new)
             trial, ended = replace(trial, case=reduced.case, recipe=reduced.recipe), reduced.ended
             named = reduced.named
     except ReferenceError as e:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from driftnet.model.inspect import Case, nodes
+from driftnet.model.inspect import Case
 from driftnet.model.submodel import Record
 from driftnet.reduce import attributes, data, dims, opsets, passes, subgraphs
 from driftnet.reduce.problem import ExhaustedError, Problem, Reproduces
@@ -39,6 +39,7 @@ PASSES: tuple[Callable[[Problem], None], ...] = (
     subgraphs.inlined,
     subgraphs.fewer_nodes,
     passes.bypass,
+    attributes.plain_operators,
     passes.inputs_to_initializers,
     passes.constants_to_initializers,
     attributes.fewer_declarations,
@@ -47,7 +48,6 @@ PASSES: tuple[Callable[[Problem], None], ...] = (
     passes.static_dims,
     dims.smaller_dims,
     attributes.fewer_axes,
-    attributes.plain_operators,
     attributes.fewer_attributes,
     data.simpler_data,
     attributes.simpler_attributes,
@@ -66,7 +66,7 @@ def reduce(
     *,
     budget: float = math.inf,
     calls: int = 500,
-    smaller: Callable[[Case, Recipe, bool], None] = lambda case, recipe, least: None,
+    simpler: Callable[[Case, Recipe, bool], None] = lambda case, recipe, anew: None,
 ) -> Reduced:
     """Apply the passes until none of them makes the model smaller. Deterministic when `reproduces` is.
 
@@ -74,23 +74,24 @@ def reduce(
     other ways (a dimension that no longer fits), so `reproduces` has to ask the reference first.
 
     budget, calls   limits in seconds of wall time and in invocations of `reproduces`
-    smaller  called with what fails whenever nodes have gone, and whether it is the least: when no node can go any more,
-             before attributes and numbers are simplified, and where one goes after that
+    simpler  called with what fails after each pass that took something; anew: when no node can go any more, before
+             attributes and numbers are simplified, and whenever it has other operators after that
     Raises ReferenceError when `record` does not run `case`. KeyboardInterrupt ends the reduction, not the program.
     """
     problem = Problem(case, recipe, target, reproduces, record, budget, calls)
     ended, named = MINIMAL, None
     try:
-        before, asked, least = None, nodes(case), False
+        before, asked = None, None
         while before != problem.outline():  # one more for values alone: 16 runs of 110, for nothing
             before = problem.outline()
             for apply in PASSES:
+                was = problem.case, problem.recipe
                 apply(problem)
-                first = apply is passes.bypass and not least
-                least = least or first
-                if first or nodes(problem.case) < asked:
-                    smaller(problem.case, problem.recipe, least)
-                    asked = nodes(problem.case)
+                least = asked is not None or apply is passes.bypass
+                anew = least and asked != (operators := [node.op_type for node in problem.case.proto.graph.node])
+                if anew or was != (problem.case, problem.recipe):
+                    simpler(problem.case, problem.recipe, anew)
+                asked = operators if anew else asked
         named = problem.case
         attributes.readable_names(problem)
     except ExhaustedError:

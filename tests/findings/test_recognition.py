@@ -269,13 +269,15 @@ def test_the_known_issues_are_asked_once_the_fewest_nodes_are_left():
     bug = tools.on_valid(tools.folds_scale_by_group)
     case = tools.cnn(6, planted=4)
 
-    def smaller(part, recipe, least):
-        asked.append((least, len(part.proto.graph.node)))
+    def simpler(part, recipe, anew):
+        asked.append((anew, len(part.proto.graph.node)))
 
-    reduced = reduce(case, {}, tools.TARGET, bug, tools.record, smaller=smaller)
-    before, (left,) = ([n for least, n in asked if least is kind] for kind in (False, True))
+    reduced = reduce(case, {}, tools.TARGET, bug, tools.record, simpler=simpler)
+    left, *others = (n for anew, n in asked if anew)
     assert left == len(reduced.case.proto.graph.node), "nodes when it was asked whatever it is"
-    assert before == sorted(before, reverse=True), f"as nodes go it may be recognized: {before}"
+    assert len(others) <= 1, "and once more at most, with plainer operators"
+    left_each_time = [n for _, n in asked]
+    assert left_each_time == sorted(left_each_time, reverse=True), f"as nodes go it may be recognized: {asked}"
     assert left < len(case.proto.graph.node)
 
 
