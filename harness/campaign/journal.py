@@ -21,7 +21,7 @@ from driftnet.util.files import disk_error, json_number, json_text, make_folder
 from driftnet.util.records import read
 
 FOLDER = "journal"
-REPORT = (FOLDER, "issues", "summary.json", "summary.md", "findings.sarif", "junit.xml", "annotations.txt")
+REPORT = (FOLDER, "missed", "issues", "summary.json", "summary.md", "findings.sarif", "junit.xml", "annotations.txt")
 """What a run writes into its report folder beside its cases."""
 
 

@@ -42,6 +42,7 @@ from driftnet.generators import bulk
 from driftnet.generators.building.profile import EVERYTHING, Profile
 from driftnet.generators.focus import operators_of
 from driftnet.handover import handover
+from driftnet.learning import mending
 from driftnet.learning.experiment import Sample
 from driftnet.learning.study import at_sight, proposal, sharing, study
 from driftnet.model.inspect import Case
@@ -325,6 +326,7 @@ class Shard:
             if result.known:
                 met[result.symptom] = self.known_issues[result.known]
                 self._issues(trial.target.name).prefer(met[result.symptom])
+                mending.remember(self.plan.report, result.shown)
             yield Examined(
                 index,
                 trial.target.name,

@@ -52,11 +52,13 @@ class Recognized:
 
     sure   whether it shows as the saved case does, a step off or by more; else the rest has to be right without these
            nodes
+    alone  the place that was run and failed by itself, where no trigger said so; the same with what reads its results
     """
 
     issue: KnownIssue
     nodes: frozenset[int] = frozenset()
     sure: bool = True
+    alone: tuple[Case, ...] = ()
 
 
 Recognize = Callable[[Symptom, Set[int]], Recognized | None]
@@ -70,11 +72,15 @@ class Explanation:
     rest: what still fails when their places are replaced by recorded
     values (the case itself where there are none), None when nothing does: then they explain the failure.
 
-    cut: the effort was spent before all of them had been asked."""
+    cut: the effort was spent before all of them had been asked.
+
+    shown: of those that no trigger told, a place that failed by itself as the saved case does, and the same with what
+    reads its results in the case."""
 
     known_issues: tuple[KnownIssue, ...]
     rest: Case | None
     cut: bool = False
+    shown: tuple[tuple[KnownIssue, Case], ...] = ()
 
 
 class Other(NamedTuple):
@@ -124,12 +130,12 @@ def explain(
             break
         without = search.without(seen)
         if without is None or not (failed := failure(without)).coarse:
-            return Explanation(tuple(search.found), None)
+            return Explanation(tuple(search.found), None, shown=tuple(search.shown))
         rest, search.failed = without, failed
     for issue in known_issues.cured(search.failed):
         if cured(rest, issue.saved.remedy) and not other.differs(issue, rest):
-            return Explanation((*search.found, issue), None)
-    return Explanation(tuple(search.found), rest)
+            return Explanation((*search.found, issue), None, shown=tuple(search.shown))
+    return Explanation(tuple(search.found), rest, shown=tuple(search.shown))
 
 
 @dataclass(eq=False)
@@ -146,6 +152,7 @@ class _Search:
     found: list[KnownIssue] = field(default_factory=list)
     places: set[int] = field(default_factory=set)
     told: set[KnownIssue] = field(default_factory=set)
+    shown: list[tuple[KnownIssue, Case]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._possible = cache(partial(self.issues.possible, case=self.case))
@@ -182,8 +189,24 @@ class _Search:
 
     def _there(self, issue: KnownIssue, at: Sequence[Occurrence], here: Set[int]) -> Iterator[Recognized]:
         free = [place for place in at if self.places.isdisjoint(place)]
-        if any(self._fails(issue, place) for place in free if not here.isdisjoint(place)):
-            yield Recognized(issue, frozenset(i for place in free if self._fails(issue, place) for i in place))
+        if first := next((place for place in free if not here.isdisjoint(place) and self._fails(issue, place)), None):
+            fails = frozenset(i for place in free if self._fails(issue, place) for i in place)
+            yield Recognized(issue, fails, alone=self._shown(issue, first))
+
+    def _shown(self, issue: KnownIssue, place: Occurrence) -> tuple[Case, ...]:
+        """The part at `place` that failed as the saved case does, and the same with what reads its results, if anything
+        does; none where that comes and goes, and none was run."""
+        parts = self._parts(tuple(sorted(place))) if issue.saved.status != Status.FLAKY else ()
+        alone = [part for part, ask in parts if _shows(issue, ask())][:1]
+        nodes = self.case.proto.graph.node
+        made = {name for i in place for name in nodes[i].output if name}
+        readers = {i for i in computing(self.case.proto.graph) if not made.isdisjoint(reads(nodes[i]))}
+        if not alone or readers <= {*place}:
+            return tuple(alone)
+        try:
+            return (*alone, submodel(self.case, sorted({*place} | readers), self.recorded))
+        except UnrecordedError:
+            return tuple(alone)
 
     def _fails(self, issue: KnownIssue, place: Occurrence) -> bool:
         comes_and_goes = issue.saved.status == Status.FLAKY and issue.symptom.coarse == self.failed.coarse
@@ -195,6 +218,7 @@ class _Search:
     def without(self, seen: Recognized) -> Case | None:
         """Take what was found into account: the case without its places too, None where none is left or known."""
         self.found.append(seen.issue)
+        self.shown += [(seen.issue, part) for part in seen.alone]
         if not seen.nodes:
             return None
         # With what they pass on to each other and cannot be recorded, or nothing could be cut out.

@@ -125,6 +125,7 @@ class Examination:
     recognized    the open case that it was known by without a run;   verified   it was examined as if it was not
     symptom       how it failed
     fewest        what was left of it when it was known, where it was being reduced until then
+    shown         the open cases that no trigger told, each with a place that failed by itself as that does
     """
 
     verdict: Verdict
@@ -137,6 +138,7 @@ class Examination:
     verified: bool = False
     symptom: Symptom = NO_SYMPTOM
     fewest: Trial | None = None
+    shown: tuple[tuple[str, Trial], ...] = ()
 
     @property
     def confirmed(self) -> bool:
@@ -224,7 +226,8 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
     simpler, cause, observed = _simpler(trial, verdict, seen)
     known = _explained(simpler, cause, observed, inquiry)
     if known.rest is None:
-        return Examination(verdict, known=known.known_issues[0].id)
+        shown = tuple((issue.id, replace(simpler, case=part)) for issue, part in known.shown)
+        return Examination(verdict, known=known.known_issues[0].id, shown=shown)
     if not known.known_issues:
         confirmed = look(trial, fresh=True)
         if not confirmed.failed and not confirm(trial).failed:
@@ -234,7 +237,7 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
     except ExhaustedError:
         return Examination(verdict, unexplained=True)
     except KnownError as e:
-        return Examination(verdict, known=e.issue.id, fewest=e.fewest)
+        return Examination(verdict, known=e.issue.id, fewest=e.fewest, shown=((e.issue.id, e.fewest),))
     if found is None:
         return Examination(verdict, unconfirmed=verdict, again=2 * CONFIRMING_RUNS)
     # Reduced, it may turn out to be one that the known issues did not recognize in the whole model.

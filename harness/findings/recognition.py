@@ -184,6 +184,7 @@ def is_alike(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:
     if cause.place.sort == HEAP:  # a damaged heap crashes anywhere
         return failed.where.sort in (HEAP, "crash", "")
     alike = (cause.place.sort, cause.place.keys[:1]) == (failed.where.sort, failed.where.keys[:1])
+    alike = alike or (cause.place.tells and failed.where.tells and cause.place.near(failed.where))
     return alike or not cause.place.sort or is_same_place(cause, failed)
 
 

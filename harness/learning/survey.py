@@ -121,7 +121,7 @@ def line_of(learned: Learned, believed: Score) -> dict[str, Any]:
         "seconds": round(learned.seconds, 2),
         "runs": learned.runs,
         "nearest": near
-        and {"aspect": near.aspect, "said": near.said, "recipe": dict(near.recipe), "case": _as_json(near.case)},
+        and {"aspect": near.aspect, "said": near.said, "recipe": dict(near.recipe), "case": case_json(near.case)},
     }
 
 
@@ -148,7 +148,8 @@ def learned_of(line: Mapping[str, Any], saved: SavedCase, runner: Runner) -> Lea
     )
 
 
-def _as_json(case: Case) -> dict[str, Any]:
+def case_json(case: Case) -> dict[str, Any]:
+    """A case as a JSON value, which `case_of` reads."""
     return {
         "model": base64.b64encode(case.model).decode(),
         "feeds": [_encoded(feed) for feed in case.feeds],

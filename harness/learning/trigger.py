@@ -312,9 +312,8 @@ def _draws(
         index += 1
         match index % 6:
             case 0 | 4:
-                walked = _walked(lab, rng.choice([s for s in samples if s.fails]), rng)
-                if walked:
-                    yield "walk", *walked
+                if found := walked(lab, rng.choice([s for s in samples if s.fails]), rng):
+                    yield "walk", *found
             case 1:
                 for case in instances.among_others(seed, index, roles, shape, record, profile):
                     yield "drawn", case, recipe
@@ -324,7 +323,8 @@ def _draws(
                     yield "drawn", made, recipe
 
 
-def _walked(lab: Experiments, sample: Sample, rng: Random) -> tuple[Case, Recipe] | None:
+def walked(lab: Experiments, sample: Sample, rng: Random) -> tuple[Case, Recipe] | None:
+    """A case that was seen with one to three things changed; None where none could be."""
     case = sample.case
     for _ in range(1 + int(rng.random() * 3)):
         host = host_of(case, lab.tensors(case))
