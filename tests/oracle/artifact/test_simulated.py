@@ -146,6 +146,39 @@ def test_what_is_rounded_between_the_operations_of_one_operator_counts(runner):
     assert ask(runner, SOFTSIGN, softsign(), np.where(y == y.max(), 0, y)).word is Word.DIVERGES
 
 
+def test_of_an_operand_that_was_moved_into_an_untold_shape_nothing_is_said_unless_it_fits(runner):
+    """x is made a column there, and the sum of x times the rows of w is another than that of x times its columns."""
+    feed = {"x": np.float32([-3, 0]), "w": np.ones((2, 2), np.float32)}
+    case = models.case(
+        [helper.make_node("Einsum", ["x", "w"], ["y"], equation="i,ij->j")],
+        feed,
+        outputs=[("y", FLOAT, (2,))],
+        opset=12,
+    )
+    said = artifact(
+        [
+            operation("w", (), ("w",), "somehow"),
+            operation("column", "x", ("column",), "moves", in_order=True),
+            operation("sign", ("column",), ("sign",), "codes", computes="Identity"),
+            operation("m", ("sign", "w"), "m", "codes", computes="Mul"),
+            operation("y", "m", "y", "codes", computes="ReduceSum", attributes={"axes": [0], "keepdims": 0}),
+        ],
+        dict.fromkeys(("x", "column", "sign", "w", "m", "y"), 1 / 127),
+    )
+    assert ask(runner, case, said, [-1, -1]).word is Word.ABSTAINS
+    square = {"x": np.float32([[-3, 0], [2, 1]]), "w": np.ones((2, 2), np.float32)}
+    whole = models.case(
+        [helper.make_node("Einsum", ["x", "w"], ["y"], equation="ij,ij->j")],
+        square,
+        outputs=[("y", FLOAT, (2,))],
+        opset=12,
+    )
+    assert ask(runner, whole, said, [0, 1]).word is Word.AGREES, (
+        "the shape that it is moved into is the one that it had"
+    )
+    assert ask(runner, whole, said, [-1, 1]).word is Word.DIVERGES
+
+
 def test_an_operation_that_the_target_does_not_know_is_named(runner):
     found = ask(runner, SOFTSIGN, softsign("somehow"), X)
     assert (found.word, found.abstained) == (Word.ABSTAINS, ("Softsign",))

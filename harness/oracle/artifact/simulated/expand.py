@@ -6,7 +6,9 @@ result is taken to be
 
     y = f(x) + g~(x) - g(x)
 
-with f as the model computes it. Where g is f by other means, y is g~; where g is something else, y says so.
+with f as the model computes it. Where g is f by other means, y is g~; where g is something else, y says so. But what
+shape a tensor has that was moved is not told: where such a one meets another operand, or is reduced, a g that is not f
+may be ours, and nothing is said of y.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +24,8 @@ from driftnet.oracle.scheme.artifact_trace import Grid, Trace
 SLIDING = having(Trait.SLIDES)
 ROUNDED = "artifact.Rounded"
 """The operator that puts a tensor, known to `slack` only, on the attribute `grids`, up to `steps` codes off."""
+BY_OTHER_MEANS = "artifact.ByOtherMeans"
+"""The operator that gives its first operand, y, of which nothing is known unless its others, f and g, are one."""
 
 
 @dataclass(frozen=True)
@@ -52,21 +56,25 @@ def expand(
         rounded, plain = builder.value(region.start, True), builder.value(region.start, False)
     except _Unforeseen:
         return None
-    flat, shape, effect = (f"{region.result}~{part}" for part in ("flat", "shape", "effect"))
-    nodes = (
+    flat, shape, effect, sure, other = (f"{region.result}~{part}" for part in ("flat", "shape", "effect", "sum", "g"))
+    summed = sure if builder.guessed else result
+    nodes = [
         *builder.nodes,
         Node("Sub", (rounded, plain), (flat,), {}),
         Node("Shape", (computed,), (shape,), {}),
         Node("Reshape", (flat, shape), (effect,), {}),
-        Node("Add", (computed, effect), (result,), {}),
-    )
+        Node("Add", (computed, effect), (summed,), {}),
+    ]
+    if builder.guessed:
+        nodes.append(Node("Reshape", (plain, shape), (other,), {}))
+        nodes.append(Node(BY_OTHER_MEANS, (sure, computed, other), (result,), {}))
     last = trace.makers[region.start]
     while last.runs == "moves":
         last = trace.makers[last.inputs[0]]
     if last.name not in region.coded:
-        return Expansion(nodes, builder.constants, (None,), 0)
+        return Expansion(tuple(nodes), builder.constants, (None,), 0)
     grid = trace.grid(last.outputs[0], region.coded[last.name])
-    return Expansion(nodes, builder.constants, (grid,), last.steps)
+    return Expansion(tuple(nodes), builder.constants, (grid,), last.steps)
 
 
 def rounding(x: str, y: str, grids: Grids, steps: float = 0, slack: float = 0.0) -> Node:
@@ -81,6 +89,7 @@ class _Builder:
     """Nodes that compute the tensors of one region.
 
     products   the model's matrix products there: what a layer of the artifact with their weights computes
+    guessed    whether the shape counts of a tensor that was moved into one that is not told
     """
 
     region: Region
@@ -90,6 +99,7 @@ class _Builder:
     nodes: list[Node] = field(default_factory=list)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     made: set[str] = field(default_factory=set)
+    guessed: bool = False
 
     def value(self, tensor: str, rounded: bool) -> str:
         """What the artifact's `tensor` is called here, with or without roundings."""
@@ -125,6 +135,8 @@ class _Builder:
         coded = rounded and op.name in self.region.coded
         y = f"{result}~exact" if coded else result
         if op.computes and op.computes != LAYER:
+            shaped = len(operands) > 1 or op.computes.startswith("Reduce")
+            self.guessed |= shaped and any(self._is_moved(tensor) for tensor in op.inputs)
             first = f"{y}~before" if op.then else y
             self.nodes.append(Node(op.computes, tuple(operands), (first,), op.attributes))
             self.nodes += [Node(op.then, (first,), (y,), {})] if op.then else []
@@ -136,6 +148,13 @@ class _Builder:
             raise _Unforeseen
         if coded:
             self.nodes.append(rounding(y, result, (self._grid(op, op.outputs[0]),), op.steps))
+
+    def _is_moved(self, tensor: str) -> bool:
+        """Whether its shape is not told: it is no tensor of the model, and was moved before."""
+        op = self.trace.makers.get(tensor)
+        if op is None or self.trace.name(tensor) in self.region.sources:
+            return False
+        return op.runs == "moves" or (len(op.inputs) == 1 and self._is_moved(op.inputs[0]))
 
     def _grid(self, op: Operation, tensor: str) -> Grid:
         return self.trace.grid(tensor, self.region.coded[op.name])

@@ -23,7 +23,7 @@ from driftnet.model.graph import Graph, Node, Values
 from driftnet.model.operators import Trait, having
 from driftnet.model.verdict import Kind, Tier, Verdict
 from driftnet.oracle.artifact.simulated import histogram_scales, weights
-from driftnet.oracle.artifact.simulated.expand import ROUNDED, expand, rounding
+from driftnet.oracle.artifact.simulated.expand import BY_OTHER_MEANS, ROUNDED, expand, rounding
 from driftnet.oracle.artifact.simulated.trace import MOVING, Grids, Region, regions_of
 from driftnet.oracle.artifact.simulated.weights import Weights, distance_of, in_place, weights_of
 from driftnet.oracle.ball_arithmetic.ball import (
@@ -52,6 +52,9 @@ UNKNOWN = "artifact.Unknown."
 """before the name of an operator: what becomes of its result is not known"""
 OBSERVED = "artifact.Observed"
 """The operator that gives the attribute `tensor` as the artifact handed it out."""
+
+APPROXIMATED = 1e-2
+"""The share of the largest result by which another way to compute it may be off."""
 
 CUT = 0.5
 """Steps from which on a code beyond the nearest was not rounded to, but cut or counted off."""
@@ -173,6 +176,14 @@ def rounded(x: Ball, *, grids: Sequence[Grid | None], steps: float, slack: float
     ends = [k * x.shape[1] // len(grids) for k in range(1, len(grids))]
     placed = [_on_grid(part, grid, steps) for part, grid in zip(pieces(x, ends, 1), grids)]
     return joined(placed, lambda arrays: np.concatenate(arrays, axis=1))
+
+
+@rule(BY_OTHER_MEANS)
+def by_other_means(y: Ball, f: Ball, g: Ball) -> Ball:
+    """y, undecided where f and g have no number in common somewhere, beyond what approximating f may change."""
+    apart = np.abs(f.numbers - g.numbers) - f.error - g.error
+    differ = (apart > APPROXIMATED * np.abs(f.numbers).max(initial=0.0)).any()
+    return undecided_where(np.full(y.shape, differ), y)
 
 
 @rule(OBSERVED)
