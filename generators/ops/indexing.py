@@ -90,7 +90,7 @@ def scatter_nd(b: Builder) -> None:
     rows = min(b.choose("rows", (1, 2, 3)), n)
     # Rows in falling order: all different, so no two updates meet.
     paths = np.repeat(np.arange(n - 1, n - 1 - rows, -1, dtype=np.int64)[:, None], depth, 1)
-    paths = paths - n if b.flag("negative") and all(x.fixed(a) and x.shape[a] == n for a in range(depth)) else paths
+    paths = paths - x.shape[:depth] if b.flag("negative") and all(map(x.fixed, range(depth))) else paths
     indices = constant(b, "indices", paths, NUMBERS)
     shapes = tuple([(rows, *s[depth:]) for s in x.shapes])
     updates = weight(b, "updates", shapes, dtype=x.dtype, sources=("initializer", "input", "constant"))

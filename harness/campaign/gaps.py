@@ -2,7 +2,8 @@
 
 The forms are those that can be told beforehand: an operator, a type of it, an attribute of it that is stated, and a
 text of an attribute. Six of the 23 equations of Einsum show a bug of MNN 3.0.0, and ten minutes had 14 to 23 graphs
-with any Einsum.
+with any Einsum. And each operator is asked for some times by itself, whatever it is like then: that takes half the time
+of a whole graph, and where every other graph fails for something else it says more.
 """
 
 from collections import Counter
@@ -34,12 +35,14 @@ RARE = 16.0
 """Factor on the odds of operators that this run has asked less often than others, in what is drawn around what is
 sought: of 200 graphs 19 operators are in fewer than three, and 37 without it."""
 
-LAST = 2
-"""In what order types and attributes come, after operators and texts."""
+AGAIN = "again"
+"""The trait of an operator that is sought by itself, whatever it was asked: no graph tells it, so it is given up."""
+LAST = 3
+"""In what order types and attributes come, after all else."""
 
 
 class Form(NamedTuple):
-    """An operator, and what of it: nothing, its type, or an attribute (value "", or a text)."""
+    """An operator, and what of it: nothing, that it is by itself, its type, or an attribute (value "", or a text)."""
 
     operator: str
     trait: str = ""
@@ -47,8 +50,8 @@ class Form(NamedTuple):
 
     @property
     def order(self) -> int:
-        """What comes first: whole operators, then texts, of which there may be many, then the rest."""
-        return 0 if not self.trait else 1 if self.is_text else LAST
+        """What comes first: whole operators, then texts, of which there may be many, then operators again."""
+        return 0 if not self.trait else 1 if self.is_text else 2 if self.trait == AGAIN else LAST
 
     @property
     def is_text(self) -> bool:
@@ -60,6 +63,10 @@ class Form(NamedTuple):
         """What a generator is to make a graph of."""
         attribute = self.trait.removeprefix(ATTRIBUTE)
         return spelling(self.operator, attribute, self.value) if self.is_text else self.operator
+
+    def comes_in(self, graph: Drawn) -> bool:
+        """Whether a graph has what is sought."""
+        return (Form(self.operator) if self.trait == AGAIN else self) in forms_in(graph)
 
     @property
     def weights(self) -> dict[str, float]:
@@ -100,8 +107,7 @@ class Gaps:
         return {name: RARE for name, graphs in self._graphs.items() if graphs < usual}
 
     def share(self, without: Set[str]) -> float:
-        """Of the indices, how many are for seeking: the fewer, the less is left, but `SHARE` while operators or texts
-        are."""
+        """Of the indices, how many are for seeking: `SHARE`, then the fewer, the less types and attributes are left."""
         left = self._left(without)
         return SHARE if any(form.order < LAST for form in left) else SHARE * len(left) / self._all
 
@@ -144,6 +150,7 @@ def _told(op: str, trait: str, value: str) -> tuple[Form, ...]:
 
 def _forms(operator: Operator, profile: Profile) -> Iterator[Form]:
     yield Form(operator.name)
+    yield Form(operator.name, AGAIN)
     types = profile.of_dtypes([*NUMPY])  # others are made by casts at most, whatever is sought
     for trait, values in possible(operator.name, operator.until).items():
         for value in values:

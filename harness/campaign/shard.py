@@ -24,7 +24,7 @@ from driftnet.campaign import coverage
 from driftnet.campaign import seeds as neighbours
 from driftnet.campaign.age import of_its_time
 from driftnet.campaign.events import Done, Drawn, Event, Examined, Failed, Found, Learned, LeftOut, Warned
-from driftnet.campaign.gaps import DRAWS, Form, Gaps, forms_in
+from driftnet.campaign.gaps import DRAWS, Form, Gaps
 from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
 from driftnet.campaign.refused import TRIED, Forms, Refusals, forms_of
@@ -533,7 +533,7 @@ class Shard:
         for attempt in range(DRAWS):
             seed = zlib.crc32(f"{plan.seed} {attempt}".encode())
             case = drawn(seed, (sought.focus,), {**self.gaps[favoured].rare, **sought.weights}, alone)
-            if sought in forms_in(self._read(case).drawn):
+            if sought.comes_in(self._read(case).drawn):
                 break
         return case
 

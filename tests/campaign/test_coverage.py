@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from driftnet.campaign import coverage
 from driftnet.campaign.events import Done, Examined
-from driftnet.campaign.gaps import LAST, SHARE, TRIES, Form, Gaps, forms_in
+from driftnet.campaign.gaps import AGAIN, LAST, SHARE, TRIES, Form, Gaps, forms_in
 from driftnet.campaign.journal import Journal
 from driftnet.campaign.shard import Plan, Shard
 from driftnet.campaign.summary import derived
@@ -114,6 +114,20 @@ def test_each_text_of_an_attribute_is_sought_after_operators_by_itself_and_comes
     assert {form.operator for form in left} >= {"Resize", "ScatterND"}
     assert left.isdisjoint(texts), "they were asked"
     assert gaps.one(Random(1), frozenset()) in left, "types come first"
+
+
+def test_an_operator_is_sought_again_by_itself_whatever_it_was_asked_before():
+    gaps, again = Gaps("mnn", Counter()), Form("LeakyRelu", AGAIN)
+    gaps.learn(LEAKY)
+    assert again in gaps._open, "no graph tells that it was alone"
+    assert again.comes_in(LEAKY)
+    assert not again.comes_in(NEG)
+    asked = Counter({("mnn", *form, "exact"): 1 for form in gaps._open if form.trait not in ("", AGAIN)})
+    left = Gaps("mnn", asked | Counter({("mnn", operator.name, "", "", "exact"): 1 for operator in OPERATORS}))
+    assert left.share(frozenset()) == SHARE
+    form = left.one(Random(1), frozenset())
+    assert form.trait == AGAIN
+    assert left.alone(form)
 
 
 def test_a_run_that_is_gone_on_with_knows_what_it_has_asked(tmp_path):
