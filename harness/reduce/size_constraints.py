@@ -171,6 +171,13 @@ def _matmul(op: Operands) -> Iterator[Constraint]:
     yield from _written(op, f"{'...mk' if left else 'k'},{'...kn' if right else 'k'}->...{'m' * left}{'n' * right}")
 
 
+def _einsum(op: Operands) -> Iterator[Constraint]:
+    """What its equation says. Sizes of one letter that are cut apart are broadcast, and another bug is left."""
+    equation = next((a.s.decode() for a in op.node.attribute if a.name == "equation"), "").replace(" ", "")
+    ahead = all(term.find("...") <= 0 for side in equation.split("->") for term in side.split(","))
+    yield from _written(op, equation if ahead else equation.replace("...", "*"))
+
+
 def _recurrent(op: Operands) -> Iterator[Constraint]:
     """X [T,B,I], W [d,gH,I], R [d,gH,H], B [d,2gH], lengths [B], states [d,B,H], P [d,pH] -> Y [T,d,B,H], states."""
     yield from _written(op, "tbi,DHi,DHH,DH,b,DbH,DbH,DH->tDbH,DbH,DbH")
@@ -268,6 +275,7 @@ RULES: Mapping[str, str | Rule] = {
     **dict.fromkeys(("BatchNormalization", "InstanceNormalization", "GroupNormalization"), "bc*,c,c,c,c->bc*"),
     "Gemm": _gemm,
     "MatMul": _matmul,
+    "Einsum": _einsum,
     "Transpose": _transpose,
     "Expand": _expand,
     "Resize": _resize,

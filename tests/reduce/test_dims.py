@@ -7,6 +7,7 @@ import onnx
 import pytest
 from driftnet.model.inspect import Case, elements
 from driftnet.reduce.reducer import reduce
+from driftnet.reduce.size_constraints import Operands, constraints
 from onnx import helper
 
 from tests.support import reduction as tools
@@ -156,6 +157,22 @@ def test_everything_tied_shrinks_to_one(nodes: list[onnx.NodeProto], inputs: Sha
     )
     left = minimal(case, *(n.op_type for n in nodes))
     assert elements(left) <= most, f"{elements(left)} elements are left, should be at most {most}"
+
+
+@pytest.mark.parametrize(
+    ("equation", "x", "w", "y", "tied"),
+    [
+        ("bij, bij -> b", (2, 3, 4), (2, 3, 4), (2,), ["w0 x0 y0", "w1 x1", "w2 x2"]),
+        ("...ij,...jk->...ik", (2, 3, 4), (2, 4, 5), (2, 3, 5), ["w0 x0 y0", "w1 x2", "w2 y2", "x1 y1"]),
+        ("i,i...->...", (3,), (3, 2, 4), (2, 4), ["w0 x0", "w1 y0", "w2 y1"]),
+    ],
+)
+def test_sizes_of_one_letter_of_an_einsum_change_together(
+    equation: str, x: tuple[int, ...], w: tuple[int, ...], y: tuple[int, ...], tied: list[str]
+):
+    einsum = node("Einsum", ["x", "w"], ["y"], equation=equation)
+    found = constraints(Operands(einsum, {"x": floats(*x), "w": floats(*w), "y": floats(*y)}))
+    assert sorted(" ".join(sorted(f"{size.owner}{size.at}" for size in sizes)) for sizes in found) == tied
 
 
 def test_a_reshape_follows_its_input():
