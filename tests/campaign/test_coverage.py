@@ -120,14 +120,12 @@ def test_an_operator_is_sought_again_by_itself_whatever_it_was_asked_before():
     gaps, again = Gaps("mnn", Counter()), Form("LeakyRelu", AGAIN)
     gaps.learn(LEAKY)
     assert again in gaps._open, "no graph tells that it was alone"
-    assert again.comes_in(LEAKY)
-    assert not again.comes_in(NEG)
+    assert [again.comes_in(graph) for graph in (LEAKY, NEG)] == [True, False]
     asked = Counter({("mnn", *form, "exact"): 1 for form in gaps._open if form.trait not in ("", AGAIN)})
     left = Gaps("mnn", asked | Counter({("mnn", operator.name, "", "", "exact"): 1 for operator in OPERATORS}))
     assert left.share(frozenset()) == SHARE
     form = left.one(Random(1), frozenset())
-    assert form.trait == AGAIN
-    assert left.alone(form)
+    assert (form.trait, left.alone(form)) == (AGAIN, True)
 
 
 def test_a_run_that_is_gone_on_with_knows_what_it_has_asked(tmp_path):
