@@ -47,6 +47,12 @@ MOVED_DEQUANTIZATION = Tolerance(
 LOSSLESS_FLOAT_ERROR = Tolerance(
     1e-6, "of the largest result or bias", "scales and results are float32; a bias may cancel", DERIVED
 )
+BY_OTHER_MEANS_ERROR = Tolerance(
+    0.01,
+    "of the largest result",
+    "another way to compute one thing may approximate it; another thing is far off",
+    CHOSEN,
+)
 HISTOGRAM_BIN = Tolerance(1 / 2048, "of a range", "the width of a bin of the histograms by which MNN clips", DERIVED)
 
 # Exact kernels, second opinions

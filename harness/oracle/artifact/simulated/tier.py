@@ -45,16 +45,13 @@ from driftnet.oracle.ball_arithmetic.rules import Context, rule
 from driftnet.oracle.question.answers import abstains, agrees_inside, diverges, evaluated
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme.artifact_trace import Grid, Trace, read_trace
-from driftnet.oracle.tolerances.table import CODE_ROUNDINGS, ONE_STEP
+from driftnet.oracle.tolerances.table import BY_OTHER_MEANS_ERROR, CODE_ROUNDINGS, ONE_STEP
 
 TIER = Tier.ARTIFACT
 UNKNOWN = "artifact.Unknown."
 """before the name of an operator: what becomes of its result is not known"""
 OBSERVED = "artifact.Observed"
 """The operator that gives the attribute `tensor` as the artifact handed it out."""
-
-APPROXIMATED = 1e-2
-"""The share of the largest result by which another way to compute it may be off."""
 
 CUT = 0.5
 """Steps from which on a code beyond the nearest was not rounded to, but cut or counted off."""
@@ -182,7 +179,7 @@ def rounded(x: Ball, *, grids: Sequence[Grid | None], steps: float, slack: float
 def by_other_means(y: Ball, f: Ball, g: Ball) -> Ball:
     """y, undecided where f and g have no number in common somewhere, beyond what approximating f may change."""
     apart = np.abs(f.numbers - g.numbers) - f.error - g.error
-    differ = (apart > APPROXIMATED * np.abs(f.numbers).max(initial=0.0)).any()
+    differ = (apart > BY_OTHER_MEANS_ERROR * np.abs(f.numbers).max(initial=0.0)).any()
     return undecided_where(np.full(y.shape, differ), y)
 
 
