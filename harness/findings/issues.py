@@ -69,6 +69,13 @@ class Symptom:
         other = {Kind.MEMORY: "crash", "crash": f"{stage}/{Kind.MEMORY}"}.get("crash" if kind in DAMAGE else kind)
         return f"{target}/{other}" if other else ""
 
+    @property
+    def is_told(self) -> bool:
+        """Whether it is an error whose words tell its cause."""
+        words = self.coarse.rpartition("/")[2].split()
+        told = len(words) >= TELLING or any(word.endswith("error") and word != "error" for word in words)
+        return f"/{Kind.ERROR}/" in self.coarse and told
+
     @cached_property
     def sort(self) -> str:
         """The coarse signature, in which how far a wrong value is off does not count, nor how often, nor in which stage
@@ -132,9 +139,7 @@ class KnownIssue:
     @property
     def is_told(self) -> bool:
         """Whether the words of the error are pattern enough."""
-        words = self.symptom.coarse.rpartition("/")[2].split()
-        told = len(words) >= TELLING or any(word.endswith("error") and word != "error" for word in words)
-        return self.saved.kind == Kind.ERROR and told
+        return self.symptom.is_told
 
     @property
     def passes_on(self) -> str:

@@ -120,8 +120,20 @@ def explain(
     """
     failed = failure(case) if known_issues else NO_SYMPTOM
     search, rest = _Search(known_issues, case, failure, record, other, failed), case
+    tried: Case | None = None
+
+    def remedied() -> KnownIssue | None:
+        nonlocal tried
+        if tried is rest:
+            return None
+        tried = rest
+        alike = (i for i in known_issues.cured(search.failed) if cured(rest, i.saved.remedy))
+        return next((issue for issue in alike if not other.differs(issue, rest)), None)
+
     while search.failed.coarse:
         seen = recognize(search.failed, search.places)
+        if seen is None and rest is case and search.failed.is_told and (issue := remedied()):
+            return Explanation((issue,), None)  # its words are few runs away, places are many
         if seen is None or not (trusting or search.shows_alone(seen)):
             seen = next(search.asked(), None)
         elif seen.issue.symptom.is_a_step != search.failed.is_a_step:  # an operator may have a bug of either size
@@ -132,9 +144,8 @@ def explain(
         if without is None or not (failed := failure(without)).coarse:
             return Explanation(tuple(search.found), None, shown=tuple(search.shown))
         rest, search.failed = without, failed
-    for issue in known_issues.cured(search.failed):
-        if cured(rest, issue.saved.remedy) and not other.differs(issue, rest):
-            return Explanation((*search.found, issue), None, shown=tuple(search.shown))
+    if issue := remedied():
+        return Explanation((*search.found, issue), None, shown=tuple(search.shown))
     return Explanation(tuple(search.found), rest, shown=tuple(search.shown))
 
 

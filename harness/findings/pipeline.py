@@ -32,7 +32,7 @@ from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.run.sandbox.allowance import Allowance
 from driftnet.targets.environments import Installed, present
-from driftnet.targets.recipe import Recipe, canonical, remedied, unquantized
+from driftnet.targets.recipe import Recipe, canonical, effective, remedied, unquantized
 from driftnet.targets.recipe import simpler as simpler_recipes
 from driftnet.util.machine import description
 
@@ -334,7 +334,10 @@ def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry
         return _symptom(trial, *watch(replace(trial, case=part)))
 
     def cured(part: Case, remedy: Recipe) -> bool:
-        found = look(replace(trial, case=part, recipe=remedied(trial.target, trial.recipe, remedy)))
+        recipe = remedied(trial.target, trial.recipe, remedy)
+        if effective(trial.target, recipe) == trial.options:  # that would be the same run
+            return False
+        found = look(replace(trial, case=part, recipe=recipe))
         return is_gone(coarse(name, verdict), coarse(name, found) if found.failed else "")
 
     @cache

@@ -488,6 +488,26 @@ def test_a_remedy_is_asked_of_what_patterns_do_not_explain():
     assert asked == [1], "the Softmax is known by its pattern, so the rest is the Sin alone"
 
 
+def test_of_what_a_system_says_at_length_the_remedy_is_asked_first_and_once():
+    remedy, words = {"disabled": ["Mover"]}, "planted/execute/error/model graph output does not exist in graph"
+    moves = changed(issue(small(node("Neg", ["x"], ["y"])), words), remedy=remedy)
+    case, asked, ran = small(node("Sin", ["x"], ["t"]), node("Softmax", ["t"], ["y"])), [], []
+
+    def fails(part: Case) -> Symptom:
+        ran.append(part)
+        return Symptom(words)
+
+    def cured(part: Case, by: Mapping[str, Any]) -> bool:
+        asked.append(part)
+        return goes
+
+    known = KnownIssues([moves, issue(small(node("Softmax", ["x"], ["y"])))])
+    for goes, runs in ((True, 1), (False, 2)):
+        asked.clear(), ran.clear()
+        assert (explain(known, case, fails, tools.record, cured).rest is None) is goes
+        assert (asked, len(ran)) == ([case], runs), "a Softmax is cut out where the remedy is none"
+
+
 def test_ranks_count_for_kernels_and_not_for_quantizers():
     def conv(rank: int) -> Case:
         ones = (1,) * (rank - 2)
