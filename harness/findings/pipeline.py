@@ -337,6 +337,8 @@ def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry
         recipe = remedied(trial.target, trial.recipe, remedy)
         if effective(trial.target, recipe) == trial.options:  # that would be the same run
             return False
+        if inquiry.spent:
+            raise ExhaustedError
         found = look(replace(trial, case=part, recipe=recipe))
         return is_gone(coarse(name, verdict), coarse(name, found) if found.failed else "")
 

@@ -1,13 +1,14 @@
 """Progress, live: always the last thing said on a terminal, one line every ten seconds elsewhere; and on the disk."""
 
+from __future__ import annotations
+
 import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from driftnet.api import Listener
 from driftnet.campaign.events import Asked, Ended, Event, Failed, Found, LeftOut, Tick, Warned
 from driftnet.campaign.summary import Summary, commonest
 from driftnet.cli.report import exchange, issues, tables
@@ -15,6 +16,9 @@ from driftnet.util.files import json_text, replace_text
 from driftnet.util.templates import templates
 from rich.console import Console
 from rich.markup import escape
+
+if TYPE_CHECKING:
+    from driftnet.api import Listener
 
 EVERY_SECONDS = 10.0
 
