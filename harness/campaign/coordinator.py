@@ -13,7 +13,7 @@ import resource
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -111,6 +111,8 @@ class _Work:
         self._indices = (index for index in itertools.count() if index not in done)
         self._again: list[tuple[int, int, bool]] = []  # arguments of `examine_index`
         self._given: dict[Future[list[Event]], tuple[int, int, bool]] = {}
+        self._come = set[Future[list[Event]]]()
+        self._in_order = bool(plan.cluster) and not plan.steer
 
     def give(self, pool: Executor) -> Future[list[Event]] | None:
         """Let a shard examine the next index; None when `plan.cases` have been handed out."""
@@ -125,6 +127,18 @@ class _Work:
         self._given[future] = self._again.pop(0)
         return future
 
+    def come(self, futures: Iterable[Future[list[Event]]]) -> Iterator[Future[list[Event]]]:
+        """Of these, which are done, and of those before, what may be taken now: all. Where a run on a cluster is to be
+        repeatable only what is of the first index that is left, then of the next: what one process would know of."""
+        self._come.update(futures)
+        while self._come:
+            first, *_ = min((*self._given.values(), *self._again))
+            now = (f for f in self._come if not self._in_order or self._given[f][0] == first)
+            if (future := next(now, None)) is None:
+                return
+            self._come.remove(future)
+            yield future
+
     def take(self, future: Future[list[Event]], pool: Executor) -> list[Event]:
         """What came of it. Raises BrokenProcessPool when a shard has died."""
         events = pool.accepted(future) if isinstance(pool, Cluster) else future.result()
@@ -137,6 +151,7 @@ class _Work:
         """Hand out again what is in hand; what a shard died of may be among it."""
         self._again += [(index, most, False) for index, most, _ in self._given.values()]
         self._given.clear()
+        self._come.clear()
 
 
 @dataclass
@@ -192,7 +207,7 @@ class _Campaign:
             if not pending or (self.stop.is_set() and elapsed >= end + STOPPING_SECONDS):
                 return
             ready, _ = wait(pending, TICK_SECONDS, FIRST_COMPLETED)
-            for future in ready:
+            for future in self.work.come(ready):
                 for event in self.work.take(future, pool):
                     self._hear(event)
             pending -= ready

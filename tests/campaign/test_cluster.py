@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import Future
 from dataclasses import replace
 
 import pytest
 from driftnet import api
 from driftnet.campaign import cluster
 from driftnet.campaign.cluster import Cluster, Order, Sent
+from driftnet.campaign.coordinator import _Work
 from driftnet.campaign.events import Done, Examined, Found
 from driftnet.campaign.shard import Plan, Shard
 from driftnet.findings.issues import KnownIssue
@@ -105,6 +107,27 @@ def test_what_was_found_without_knowing_of_the_others_is_examined_again(tmp_path
     gone = str(far / "run" / "cases" / TARGET / "cause" / "test_b")
     by_what_is_gone = Examined(1, TARGET, "1", {}, Verdict(Word.FAILS), known=gone)
     assert pool.accepted(_Ended(sent=Sent(order, str(far), 3, [by_what_is_gone], {}))) is None
+
+
+def test_what_a_cluster_tells_is_taken_in_the_order_of_the_indices_where_a_run_is_to_be_repeatable(tmp_path):
+    class Pool:
+        def submit(self, *args, **kwargs):
+            future = Future()
+            future.set_result([])
+            return future
+
+    def taken(**options):
+        plan = Plan(targets=(TARGET,), report=tmp_path, cases=12, **options)
+        work, pool, order = _Work(plan, ()), Pool(), []
+        first, second, third = (work.give(pool) for _ in range(3))
+        for come in ([third], [first], [second]):
+            for future in work.come(come):
+                order.append([first, second, third].index(future))
+                work.take(future, pool)
+        return order
+
+    assert taken(cluster="tcp://x", steer=False) == [0, 1, 2]
+    assert taken(cluster="tcp://x") == taken(steer=False) == [2, 0, 1], "nobody waits without need"
 
 
 def test_a_shard_forgets_what_counts_for_nothing(tmp_path):
