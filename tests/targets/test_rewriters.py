@@ -47,6 +47,14 @@ def test_no_adapter_for_an_operator_is_a_documented_refusal(runner):
     assert (verdict.word, verdict.rule) == (Word.REJECTS, "no adapter"), verdict.message
 
 
+def test_blocks_of_an_older_opset_are_a_documented_refusal(runner):
+    scales = {"s": models.grid((2, 2))}
+    blocks = [helper.make_node("QuantizeLinear", ["x", "s"], ["y"], axis=1, block_size=2)]
+    case = models.case(blocks, {"x": models.grid((2, 4))}, scales, outputs=[("y", TensorProto.UINT8, (2, 4))], opset=21)
+    verdict = look(Trial(case, resolve("onnx-passes"), {"opset": "down"}, runner))
+    assert (verdict.word, verdict.rule) == (Word.REJECTS, "not in that opset"), verdict.message
+
+
 CHANGES = {
     "lost": (lambda graph: graph.input.pop(), "inputs are lost"),
     "renamed": (lambda graph: setattr(graph.output[0], "name", "z"), "outputs are lost"),

@@ -61,7 +61,7 @@ _CONVERTER = {"tool": ("version_converter",)}
 _INFERENCE = {"tool": ("shape_inference",)}
 _DOCS = "https://github.com/onnx/onnx/blob/main/docs/VersionConverter.md"
 _KERNELS = "https://github.com/microsoft/onnxruntime/blob/main/docs/OperatorKernels.md"
-_NOT_THERE = r"not supported (when|in) |[Uu]nsupported |is unallowed|must have value none"
+_NOT_THERE = r"not supported (when|in|for Opset) |[Uu]nsupported |is unallowed|must have value none"
 
 ONNX_PASSES = Target(
     name="onnx-passes",
