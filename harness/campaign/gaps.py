@@ -94,11 +94,12 @@ class Gaps:
     def __len__(self) -> int:
         return len(self._open)
 
-    def learn(self, graph: Drawn) -> None:
-        """This graph is asked."""
+    def learn(self, graph: Drawn, failed: bool = False) -> None:
+        """This graph is asked. Where it failed and has more operators, another one may be why: its texts are not."""
         self._graphs.update(graph.keys() & self._graphs.keys())
         for form in forms_in(graph):
-            self._open.pop(form, None)
+            if not (failed and form.is_text and len(graph) > 1):
+                self._open.pop(form, None)
 
     @property
     def rare(self) -> dict[str, float]:

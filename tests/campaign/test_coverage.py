@@ -110,6 +110,11 @@ def test_each_text_of_an_attribute_is_sought_after_operators_by_itself_and_comes
         assert form in forms_in(graph), f"{form.focus} is not in {graph}"
         assert set(graph) <= {"Einsum", "Cast"}, f"{form.focus} has company"
         gaps.learn(graph)
+    (reduction,) = (form for form in gaps._open if form.value == "max" and form.operator == "ScatterND")
+    graph = coverage.drawn(host_of(bulk.case(1, 0, focus=(reduction.focus,), alone=True)))
+    for more, failed, is_open in ((NEG, True, True), ({}, True, False)):
+        gaps.learn({**graph, **more}, failed)
+        assert (reduction in gaps._open) is is_open, f"{failed} in company of {[*more]} says nothing of a text"
     left = {form for form in gaps._open if form.is_text}
     assert {form.operator for form in left} >= {"Resize", "ScatterND"}
     assert left.isdisjoint(texts), "they were asked"
