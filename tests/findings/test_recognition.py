@@ -299,6 +299,19 @@ def test_a_damaged_heap_is_known_by_its_trigger_wherever_it_crashes():
     assert recognized([triggered(is_op("Gelu"), where=known.saved.cause.place, **damage)], TWO, failed) is None
 
 
+def test_a_crash_in_a_small_function_and_one_in_what_called_it_are_one_place_to_a_trigger_alone():
+    """Whether a small function has a frame of its own is up to the compiler."""
+    called, caller, sibling = (
+        Where("crash", keys) for keys in (("m get", "m run", "m all"), ("m run", "m all"), ("m set", "m run"))
+    )
+    for own, there, is_it in ((called, caller, True), (caller, called, True), (called, sibling, False)):
+        known = triggered(is_op("Relu"), where=own, coarse="planted/execute/crash", kind="SIGSEGV")
+        failed = Symptom("planted/execute/crash", where=there)
+        assert (recognized([known], CASE, failed) is not None) == is_it, f"{own.keys}, {there.keys}"
+        unmet = triggered(is_op("Abs"), where=own, coarse="planted/execute/crash", kind="SIGSEGV")
+        assert recognized([unmet], CASE, failed) is None, f"{own.keys}, {there.keys}: no trigger is met"
+
+
 def test_what_is_written_out_of_bounds_is_a_crash_or_a_wrong_value_and_known_if_the_rest_is_right():
     damaged = Symptom("planted/execute/crash", where=Where("heap", ("planted Abs::run",)))
     known = triggered(is_op("Relu"))
