@@ -31,7 +31,7 @@ from driftnet.model.graph import read
 from driftnet.model.inspect import Case, Feed, computing, digest, has_any
 from driftnet.model.operators import Trait
 from driftnet.model.signature import folder_name
-from driftnet.model.submodel import Recording, UnrecordedError, recording_within, submodel
+from driftnet.model.submodel import Recording, UnrecordedError, reads, recording_within, submodel
 from driftnet.model.verdict import Kind, Observation, Outcome, Tier, Verdict, Word
 from driftnet.model.windows import Judged, Window, live_nodes, nodes_of, seams, split, survey
 from driftnet.oracle.ball_arithmetic.creation import random_tensors
@@ -68,6 +68,9 @@ BUDGET = "budget"
 CONFIRMING, SPARED, FAILING_SPARED = 3, 0.1, 0.3
 """What windows and the search for faults leave for confirming what they find: so many times the CPU time of the model's
 first run, but of one of which something comes out at most this share of what is left, and if it is wrong the other."""
+
+VOUCHING = 0.5
+"""The share of the time left that windows of a model leave of which a fault is found already: these only vouch."""
 
 DEAR = 1.5
 """CPU seconds of a first run from which on a model of which something comes out is looked into on one feed."""
@@ -255,7 +258,7 @@ def check(
 def _checked(
     trial: Trial, known_issues: Sequence[KnownIssue], allowance: Allowance, tell: Callable[[str], None]
 ) -> Checked:
-    if not trial.quantizes:  # or every tensor would be recorded for every sample
+    if not trial.calibrates:  # or every tensor would be recorded for every sample
         trial = replace(trial, case=replace(trial.case, calibration=()))
     case, started = trial.case, trial.runner.target_runs
     nodes = [case.proto.graph.node[i] for i in computing(case.proto.graph)]
@@ -456,7 +459,8 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
             if pieces is not windows and (known or _is_explained(inquiry.case, checked, found)):
                 break
             before = len(found.judged)
-            _survey(inquiry, recorded, whole, found, pieces)
+            kept = VOUCHING * inquiry.allowance.left if known and math.isfinite(inquiry.allowance.left) else 0.0
+            _survey(replace(inquiry, spared=max(inquiry.spared, kept)), recorded, whole, found, pieces)
             failing = _failing(inquiry.trial.target.name, found.judged[before:], whole)
             if failing or not (pieces is windows or found.faults or lost):
                 found.unlocated = _locate(inquiry, recorded, failing, whole, found) or found.unlocated
@@ -594,7 +598,12 @@ def _first_lost(inquiry: Inquiry, recorded: Recording) -> list[str]:
     of an artifact into which it takes too long to look as a whole. None where it cannot be asked."""
     graph, right, trial = inquiry.case.proto.graph, recorded.feeds[0], inquiry.trial
     trial = replace(trial, recipe=unquantized(trial.target, trial.recipe))
-    names = [name for i in live_nodes(inquiry.case) for name in graph.node[i].output if name in right]
+    live, decided = live_nodes(inquiry.case), set[str]()  # behind a decision rounding explains the loss of anything
+    for node in (graph.node[i] for i in live):
+        floats = [name for name in reads(node) if name in right and right[name].dtype.kind == "f"]
+        if (has_any(node, Trait.DECIDES) and floats) or not decided.isdisjoint(reads(node)):
+            decided.update(node.output)
+    names = [name for i in live for name in graph.node[i].output if name in right and name not in decided]
     names = [name for name in names if right[name].dtype.kind == "f" and right[name].any()]
     if trial.target.tap is None or not names:
         return []

@@ -81,6 +81,12 @@ class Trial:
         """Whether the recipe quantizes anything."""
         return self.target.scheme(self.options) is not None
 
+    @property
+    def calibrates(self) -> bool:
+        """Whether what is quantized depends on samples."""
+        scheme = self.target.scheme(self.options)
+        return scheme is not None and (scheme.activation_codes is not None or scheme.moves_biases or scheme.told)
+
     def within(self, seconds: float) -> Trial:
         """The same, with no longer than that for a stage."""
         return replace(self, patience=min(self.patience, seconds, self.runner.seconds))

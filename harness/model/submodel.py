@@ -36,7 +36,7 @@ class Recording:
 
 
 MOST_RECORDED = 2**29
-"""Bytes of tensors of one model that are held, but for those of its first feed and first calibration feed."""
+"""Bytes of tensors of one model that are held, but for those of its first feed."""
 
 
 class UnrecordedError(LookupError):
@@ -51,9 +51,11 @@ def recording(case: Case, record: Record) -> Recording:
 
 def recording_within(case: Case, record: Record, most: int = MOST_RECORDED) -> tuple[Case, Recording]:
     """`case` with as many of its feeds and calibration feeds as `most` bytes hold the tensors of, one of each at
-    least; and these tensors. Raises what `record` raises."""
+    least, or one feed for both; and these tensors. Raises what `record` raises."""
     first = tuple(record(replace(case, feeds=case.feeds[:1], calibration=())))
     count = most // max(1, sum(x.nbytes for x in first[0].values()))
+    if count < 2 and case.calibration:
+        return replace(case, feeds=case.feeds[:1], calibration=case.feeds[:1]), Recording(first, first)
     feeds = case.feeds[: max(1, count)]
     part = replace(case, feeds=feeds, calibration=case.calibration[: max(1, count - len(feeds))])
     rest = recording(replace(part, feeds=feeds[1:]), record) if len(part.runs) > 1 else Recording((), ())

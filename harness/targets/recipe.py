@@ -71,9 +71,10 @@ def simpler(target: Target, recipe: Recipe) -> Iterator[dict[str, Any]]:
 
 def unquantized(target: Target, recipe: Recipe) -> Recipe:
     """The recipe nearest to `recipe` under which nothing is quantized: itself, or with one option back to its default,
-    or the empty one."""
+    or with what the target says to leave it in floats, or the empty one."""
     _, *nearer = simpler(target, recipe) if recipe else ({},)
-    return next((one for one in (recipe, *nearer) if target.scheme(effective(target, one)) is None), {})
+    floats = canonical(target, {**recipe, **target.features.get("float", {})})
+    return next((one for one in (recipe, *nearer, floats) if target.scheme(effective(target, one)) is None), {})
 
 
 def swept(target: Target) -> list[dict[str, Any]]:

@@ -267,10 +267,11 @@ def test_what_is_right_by_a_rule_and_takes_an_output_away_is_named(runner):
     assert culprit.impact > 0.5, culprit
 
 
-def lost_in_company(runner, monkeypatch, *, alone, quantize="none"):
+def lost_in_company(runner, monkeypatch, *, alone, quantize="none", third="Neg"):
     """What check says of twenty nodes of which the sixteenth is lost, of parts in those with nine before it, if
-    `alone`; windows have eight at most, and of the whole nobody can tell."""
-    nodes = [helper.make_node("Neg", [f"t{k}"], [f"t{k + 1}"], name=f"neg{k}") for k in range(20)]
+    `alone`; windows have eight at most, and of the whole nobody can tell. third: the operator of that node."""
+    operators = ["Neg", "Neg", third, *["Neg"] * 17]
+    nodes = [helper.make_node(op, [f"t{k}"], [f"t{k + 1}"], name=f"neg{k}") for k, op in enumerate(operators)]
     case = models.case(nodes, {"t0": np.ones(4, np.float32)}, outputs=[("t20", TensorProto.FLOAT, (4,))])
 
     def watched(trial):
@@ -302,6 +303,11 @@ def test_what_is_lost_in_company_is_looked_for_where_nobody_can_tell_of_the_whol
     ), checked.verdict.message
     assert checked.verdict.rule == ""
     assert len(checked.judged) == (3 if alone else 5), "where it is known nobody looks at the two cuts"
+
+
+def test_what_is_lost_behind_a_decision_may_be_lost_for_rounding(runner, monkeypatch):
+    checked = lost_in_company(runner, monkeypatch, alone=False, third="Floor")
+    assert checked.verdict.word is Word.AGREES, checked.verdict
 
 
 @pytest.mark.parametrize(("cut", "known"), [("_first_lost", False), ("locate", True)])

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from driftnet.targets import recipe
+from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Option, Scheme, Target
 from driftnet.util.errors import UserError
 
@@ -110,3 +111,5 @@ def test_the_recipe_without_quantizing_is_the_nearest_one():
     for given in (plain, {**plain, "quantize": "kl"}, {**plain, "quantize": "ema", "bits": 4}):
         assert recipe.unquantized(target, given) == plain, f"of {given}"
     assert recipe.unquantized(target, {}) == {}
+    quantizing = resolve("onnxruntime-quant").target
+    assert recipe.unquantized(quantizing, {"per_channel": True}) == {"quantize": "none"}, "its default quantizes"
