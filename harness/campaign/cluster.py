@@ -113,7 +113,9 @@ class Cluster(Executor):
         events = [self._here(event, sent.root) for event in sent.events]
         targets = {name.split("/")[0] for name in sent.found}
         untold = not targets.isdisjoint(self._news[sent.known :])
-        lost = any(isinstance(e, Examined) and e.known and not Path(e.known).exists() for e in events)
+        known = {Path(e.known) for e in events if isinstance(e, Examined) and e.known}
+        own = {self._plan.found / name for name in sent.found}  # what one recipe finds others of its model may meet
+        lost = not all(path.exists() for path in known - own)
         if untold or lost:
             self._gone.update(sent.found)
             return None

@@ -93,16 +93,18 @@ def test_what_was_found_without_knowing_of_the_others_is_examined_again(tmp_path
         folder.mkdir(parents=True)
         (folder / "case.json").write_text("{}")
         archive = cluster._archive([(folder, f"{TARGET}/cause/{name}")])
-        told = Sent(order, str(far), known, [Found(0, str(folder), "1")], {f"{TARGET}/cause/{name}": archive})
+        again = Examined(0, TARGET, "1", {}, Verdict(Word.FAILS), known=str(folder))  # by another recipe
+        told = Sent(order, str(far), known, [Found(0, str(folder), "1"), again], {f"{TARGET}/cause/{name}": archive})
         return _Ended(sent=told)
 
-    (event,) = pool.accepted(sent("test_a", known=1))
+    event, again = pool.accepted(sent("test_a", known=1))
     here = plan.found / TARGET / "cause" / "test_a"
     assert (event.path, (here / "case.json").exists()) == (str(here), True), "it came to this machine"
+    assert again.known == str(here), "what its own index met again is not lost"
     assert pool.accepted(sent("test_b", known=1)) is None, "it may be what the first had found"
     assert pool._gone == {f"{TARGET}/cause/test_b"}
-    assert [e.path for e in pool.written] == [str(here)], "the journal has what counts"
-    (event,) = pool.accepted(sent("test_c", known=2))
+    assert pool.written == [event, again], "the journal has what counts"
+    event, _ = pool.accepted(sent("test_c", known=2))
     assert event.path == str(here.with_name("test_c")), "it was told of the first"
     gone = str(far / "run" / "cases" / TARGET / "cause" / "test_b")
     by_what_is_gone = Examined(1, TARGET, "1", {}, Verdict(Word.FAILS), known=gone)
