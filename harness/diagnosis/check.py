@@ -282,7 +282,11 @@ def _checked(
     if observation is None and verdict.rule != TOO_MUCH:
         return Checked(verdict, culprits=tuple(Culprit(*pair) for pair in verdict.culprits))
     random = _random_outputs(case)
-    table = losses(observation.outputs, trial.runner.reference.run(case).outputs, random) if observation else []
+    right = trial.runner.reference.run(case).outputs
+    if observation and observation.outputs and not right:  # its answer was forgotten for larger ones
+        message = "the budget was spent before what comes out could be compared"
+        return Checked(Verdict(Word.ABSTAINS, message=message, rule=BUDGET), observation)
+    table = losses(observation.outputs, right, random) if observation else []
     unquantized = _unquantized(trial, observation) if observation else ""
     checked = Checked(verdict, observation, end_to_end=tuple(table), random=random, unquantized=unquantized)
     if verdict.word is Word.AGREES and verdict.tier is Tier.EXACT and not verdict.rule:
@@ -326,7 +330,7 @@ def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
             worst = max(moved, key=lambda row: row.change, default=None)
             if worst and worst.change:
                 right = losses(seen.outputs if seen else (), inquiry.trial.runner.reference.run(inquiry.case).outputs)
-                left = next(row.change for row in right if row.output == worst.output)
+                left = next((row.change for row in right if row.output == worst.output), math.inf)
                 costs.append(Cost(kernel.name, worst.output, worst.change, left, dict(kernel.without)))
     verdict = checked.verdict
     if verdict.word is Word.AGREES and (dear := next((c for c in costs if c.moved >= LOST > 2 * c.left), None)):

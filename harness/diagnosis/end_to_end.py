@@ -85,7 +85,7 @@ class References:
 
 def losses(observed: Sequence[Tensors], expected: Sequence[Tensors], leave_out: Sequence[str] = ()) -> list[Loss]:
     """A row for each output that holds numbers; none where nothing was observed."""
-    names = [name for name, x in expected[0].items() if x.dtype.kind in "biuf"] if observed else []
+    names = [name for name, x in expected[0].items() if x.dtype.kind in "biuf"] if observed and expected else []
     return [
         _loss(name, [(got.get(name), right[name]) for got, right in zip(observed, expected)])
         for name in names

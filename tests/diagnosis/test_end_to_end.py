@@ -38,6 +38,10 @@ def test_the_table_says_how_far_an_output_is_off_over_all_feeds():
     assert row.cosine == pytest.approx(26 / math.sqrt(26 * 30))
 
 
+def test_where_there_is_nothing_to_compare_with_there_is_no_row():
+    assert losses([{"y": np.ones(1)}], ()) == []
+
+
 def test_an_output_that_is_right_has_no_error_and_nothing_is_divided_by_zero():
     (row,) = losses([{"y": np.zeros(4, np.float32)}], [{"y": np.zeros(4, np.float32)}])
     assert (row.max_abs, row.relative_l2, row.cosine, row.sqnr_db) == (0.0, 0.0, 1.0, math.inf)
