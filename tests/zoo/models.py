@@ -366,6 +366,12 @@ def _music(rng: Rng, frames: int, bands: int) -> np.ndarray:
     return np.log10(1 + 100 * 10 ** (inputs.mel(power, 44100, bands) / 10)).astype(np.float32)
 
 
+def _moments(rng: Rng) -> Feed:
+    """Forty moments of music, each as fifteen frames in 105 bands."""
+    frames = _music(rng, 54, 105)
+    return {"input": np.stack([frames[k : k + 15].ravel() for k in range(40)])}
+
+
 def _bar(rng: Rng) -> Feed:
     """Forty frames of music in 180 bands, and states of nothing."""
     states = {f"state_{k}_hidden_in": np.zeros(25, np.float32) for k in (1, 2, 4, 5)}
@@ -511,6 +517,11 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "sung_letters": _syllables,
     "sung_spectrum": lambda rng: {"xs": inputs.music(rng, 1536, 44100).reshape(3, 512).astype(np.float32)},
     "sentence_vector": _tokens,
+    "page_lines": _picture("x", inputs.page, 192, 256, *IMAGENET),
+    "line_direction": _picture("x", _line, 48, 192, 0.5, 0.5),
+    "chord_features": lambda rng: {"input": _music(rng, 60, 105)},
+    "chroma": _moments,
+    "piano_notes": lambda rng: {"input": _music(rng, 60, 144)},
     "vowel_marks": lambda rng: {"input": 1 + inputs.letters(rng, 48, 40)[None]},
 }
 
