@@ -188,7 +188,8 @@ def _recurrent(op: Operands) -> Iterator[Constraint]:
 def _transpose(op: Operands) -> Iterator[Constraint]:
     axes = ascii_lowercase[: len(op.shape(0))]
     given = next((a.ints for a in op.node.attribute if a.name == "perm"), range(len(axes))[::-1])
-    yield from _written(op, f"{axes}->{''.join(axes[axis] for axis in given)}")
+    if len(given) == len(axes):  # else the operand is unknown
+        yield from _written(op, f"{axes}->{''.join(axes[axis] for axis in given)}")
 
 
 def _reshape(op: Operands) -> Iterator[Constraint]:

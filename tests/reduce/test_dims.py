@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
+from driftnet.generators.ops.table import OPERATORS
 from driftnet.model.inspect import Case, elements
 from driftnet.reduce.reducer import reduce
 from driftnet.reduce.size_constraints import Operands, constraints
 from onnx import helper
 
 from tests.support import reduction as tools
+from tests.support.rules import assert_each
 
 RNG = np.random.default_rng(2)
 node = helper.make_node
@@ -243,3 +247,22 @@ def test_a_convolution_keeps_its_rank():
         [node("Conv", ["x", "w"], ["y"])], {"x": floats(1, 2, 4, 4)}, ["y"], {"w": floats(2, 2, 1, 1)}
     )
     assert next(iter(minimal(case, "Conv").feeds[0].values())).shape == (1, 1, 1, 1)
+
+
+def test_of_operands_that_are_not_known_no_sizes_hang_together() -> None:
+    """What is random, or behind what failed, is not recorded."""
+
+    def rule(op: str) -> None:
+        given: dict[str, dict[str, Any]] = {
+            "Transpose": {"perm": [2, 0, 1]},
+            "Einsum": {"equation": "ij,jk->ik"},
+            "Gather": {"axis": 2},
+        }
+        axes: dict[str, Any] = {"strides": [2, 2], "kernel_shape": [3, 3], "group": 2}
+        node = helper.make_node(op, ["a", "b", "c"], ["y", "z"], **given.get(op, axes))
+        states: list[dict[str, np.ndarray]] = [{}, {"b": np.ones((2, 2), np.int64)}, {"y": np.ones((2, 3))}]
+        for known in states:
+            found = [size.owner for sizes in constraints(Operands(node, known)) for size in sizes if size.what == "dim"]
+            assert {*found} <= known.keys(), f"with {sorted(known)} known"
+
+    assert_each([one.name for one in OPERATORS], rule, str)
