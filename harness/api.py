@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from driftnet.commands.supporting import support as support
     from driftnet.commands.triage import triage as triage
     from driftnet.commands.trying import attempt as attempt
+    from driftnet.commands.trying import attempt_status as attempt_status
     from driftnet.targets.registry import DEFAULT_TARGETS as DEFAULT_TARGETS
 
 __all__ = [*homes(__file__)]

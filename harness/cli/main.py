@@ -534,15 +534,17 @@ def generate(**given: Any) -> Told:
 def targets(prune: bool, word: str | None) -> Told:
     """What can be examined: targets, their releases and their options.
 
-    With --try a Relu goes through each stage of a target under every value of its options. Exit status 2 where a
-    statement of the plug-in itself raises.
+    With --try a Relu goes through each stage of a target under every value of its options. Exit status 1 where it
+    fails, crashes, hangs or is wrong under one of them; 2 where the plug-in itself is broken: a statement of its own
+    file raises, or a function returns what is of another type than it has to be.
 
     \b
     Examples: driftnet targets
               driftnet targets --try my_package.driftnet_target:TARGET
     """
     if word:
-        return Told(api.attempt(word), tables.tried)
+        result = api.attempt(word)
+        return Told(result, tables.tried, api.attempt_status(result))
     return Told(api.targets(prune=prune), tables.targets)
 
 

@@ -1,9 +1,11 @@
 """A target that somebody wrote, tried on the easiest model: does its plug-in work at all?"""
 
+from collections.abc import Mapping
 from typing import Any
 
 from driftnet.findings.trial import Trial, look
 from driftnet.model.simplest import simplest
+from driftnet.model.verdict import FAILURES
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
 from driftnet.targets.recipe import swept
@@ -13,7 +15,8 @@ def attempt(word: str) -> dict[str, Any]:
     """Run a Relu of four numbers on the target `word` through each stage, under every value of every option.
 
     {"target", "release", "tried": [{"recipe", "verdict", "stage", "message"}]}. Raises UserError (kind "target") where
-    there is no such target, and where a statement of the plug-in's own file raises: that is no finding of the system.
+    there is no such target, and where a statement of the plug-in's own file raises, or a function of it returns what is
+    of another type than it has to be: that is no finding of the system.
     """
     installed, case, tried = resolve(word), simplest(), []
     with Runner(small_models=True) as runner:
@@ -22,3 +25,8 @@ def attempt(word: str) -> dict[str, Any]:
             told = {"verdict": str(verdict.word), "stage": verdict.stage, "message": verdict.message}
             tried.append({"recipe": recipe, **told})
     return {"target": installed.target.name, "release": installed.release, "tried": tried}
+
+
+def attempt_status(result: Mapping[str, Any]) -> int:
+    """The exit status: 1 where the target fails, crashes, hangs or diverges under a recipe, else 0."""
+    return int(any(row["verdict"] in FAILURES for row in result["tried"]))

@@ -110,7 +110,8 @@ def watch(trial: Trial, *, fresh: bool = False, like: Ran | None = None) -> Ran:
     like   what another run of this case and scheme came to: the same answers are not judged again
 
     Raises ExhaustedError where the allowance of the runner, if there is one, is spent before that is known, and
-    UserError (kind "target") where a statement of the target's own file raises: that is no failure of the system.
+    UserError (kind "target") where a statement of the target's own file raises, or a function of it gives what is of
+    another type than the interface says: that is no failure of the system.
     """
     allowance, most = trial.runner.allowance, _most(trial)
     try:
@@ -126,7 +127,8 @@ def watch(trial: Trial, *, fresh: bool = False, like: Ran | None = None) -> Ran:
         raise UserError(
             f"the plug-in of target {trial.target.name} is broken: {seen.last.mistake}, {seen.last.stage}: "
             f"{seen.last.message}",
-            hint="mend it; what the system itself reports is raised as a StageError",
+            hint="mend it: driftnet.targets.interface.Target says what each function takes and returns; what the "
+            "system itself reports is raised as a StageError",
             kind="target",
         )
     return verdict, seen

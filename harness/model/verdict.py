@@ -30,7 +30,7 @@ class StageRun:
     message  the error's text, or "" when ok;   signal   name of the signal for CRASH, else ""
     log      stdout and stderr of native code;  seconds  wall time;  peak_mib  peak resident memory of the worker
     frames   where it failed, innermost first, where that is known (`Reply.frames`)
-    mistake  "file:line" of the target's own file, where that is what is broken (`Reply.mistake`)
+    mistake  "file:line" of the target's own file, or the function of it, where that is what is broken (`Reply.mistake`)
     """
 
     stage: str

@@ -11,6 +11,7 @@ import shutil
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,16 @@ from driftnet.targets.interface import STAGES, unquantized
 from driftnet.targets.recipe import Recipe, effective
 from driftnet.util import apart
 from driftnet.util.elsewhere import refusal
-from driftnet.util.errors import UserError
+from driftnet.util.errors import UserError, shortened
 from driftnet.util.files import Scratch
 from driftnet.util.records import read
 
 SMALL_ANSWER_MIB = 512
 MOST_TOLD, MOST_TOLD_A_NODE = 500, 50
 """Nodes of an artifact: so many, and so many more for each of the model."""
+
+PATHS = ("convert", "quantize")
+"""Stages that give the path of a file."""
 
 MEMORY = "/dev/shm"
 MEMORY_BYTES = 2**30
@@ -430,19 +434,24 @@ class _Placed:
             "execute": (list(case.feeds), {v.name: dtype_name(v) for v in case.proto.graph.output}, options),
         }
         reply = self.worker.call(f"{self.installed.spec}.{stage}", value, *given[stage], timeout=self.seconds)
-        if reply.outcome is not Outcome.OK or self._is_answer(stage, reply.value):
-            if reply.outcome is Outcome.OK and stage in ("convert", "quantize"):
-                self.made[stage] = reply.value
-                self.spent[0] += reply.seconds
-            return reply
-        kind = type(reply.value).__name__
-        message = f"{stage} answered with {kind} where the interface of a target wants something else"
-        return dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=message)
+        if reply.outcome is Outcome.OK and not self._has_form(stage, reply.value):
+            wanted = f"list[dict[str, ndarray]] of length {len(case.feeds)}, a dict of all outputs for each feed"
+            wanted = "str, the path of a file" if stage in PATHS else wanted
+            message = f"{stage} has to return {wanted}; it returned {_form(reply.value)}"
+            mistake = f"{self.installed.spec}.{stage}"
+            return dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=message, mistake=mistake)
+        if reply.outcome is Outcome.OK and stage in PATHS:
+            if reply.value != self.model and not _is_file_in(self.folder, reply.value):
+                message = f"{stage} returned {shortened(repr(reply.value), 200)}, which is no file in its folder"
+                return dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=message)
+            self.made[stage] = reply.value
+            self.spent[0] += reply.seconds
+        return reply
 
-    def _is_answer(self, stage: str, value: Any) -> bool:
-        """Whether it is of the form that the interface of a target promises: workers are not trusted."""
-        if stage in ("convert", "quantize"):
-            return isinstance(value, str) and (value == self.model or _is_file_in(self.folder, value))
+    def _has_form(self, stage: str, value: Any) -> bool:
+        """Whether it is of the type that the interface of a target promises: workers are not trusted."""
+        if stage in PATHS:
+            return isinstance(value, str)
         return stage == "inspect" or (
             isinstance(value, list)
             and len(value) == len(self.case.feeds)
@@ -517,6 +526,16 @@ def _is_file_in(folder: Path, path: str) -> bool:
         return Path(path).resolve().is_relative_to(folder.resolve()) and Path(path).is_file()
     except (OSError, ValueError, RuntimeError):  # a name too long, one with a NUL, a circle of links
         return False
+
+
+def _form(value: Any, depth: int = 3) -> str:
+    """The type of a value as annotations spell it, with those of the first things in it."""
+    name, length = type(value).__name__, f" of length {len(value)}" if depth == 3 and isinstance(value, list) else ""
+    if not isinstance(value, list | dict) or not value or not depth:
+        return f"{name}{length}"
+    within = islice(value.values() if isinstance(value, dict) else value, 8)
+    forms = " | ".join(sorted({_form(x, depth - 1) for x in within}))
+    return f"{name}[{'str, ' * isinstance(value, dict)}{forms}]{length}"
 
 
 def _stage_run(stage: str, reply: Reply, folder: Path) -> StageRun:

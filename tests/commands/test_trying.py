@@ -40,12 +40,37 @@ def giving_no_value(artifact, feeds, outputs, options):
     return object()
 
 
+def in_a_list(artifact, feeds, outputs, options):
+    return [[feed["x"]] for feed in feeds]
+
+
+def once_for_all(artifact, feeds, outputs, options):
+    return {"y": feeds[0]["x"]}
+
+
+def without_a_value(artifact, feeds, outputs, options):
+    return [{"y": None} for _ in feeds]
+
+
+def no_path(model, folder, options):
+    return None
+
+
+def no_file(model, folder, options):
+    return f"{folder}/nothing.bin"
+
+
 MISSPELT = replace(TOY, convert=misspelt)
 TAKES_LESS = replace(TOY, execute=without_options)
 SYSTEM_FAILS = replace(TOY, convert=failing_system)
 NATIVE_FAILS = replace(TOY, convert=native_failure)
 LACKS_A_KEY = replace(TOY, quantize=without_a_key)
 GIVES_NO_VALUE = replace(TOY, execute=giving_no_value)
+IN_A_LIST = replace(TOY, execute=in_a_list)
+ONCE_FOR_ALL = replace(TOY, execute=once_for_all)
+WITHOUT_A_VALUE = replace(TOY, execute=without_a_value)
+NO_PATH = replace(TOY, convert=no_path)
+NO_FILE = replace(TOY, convert=no_file)
 KEEPS = replace(TOY, quantize=keep)
 
 
@@ -62,6 +87,10 @@ def test_the_easiest_model_goes_through_every_value_of_every_option():
         ("LACKS_A_KEY", "test_trying.py:LINE, quantize: KeyError"),
         ("TAKES_LESS", "test_trying.py:LINE, execute: TypeError"),
         ("GIVES_NO_VALUE", "test_trying.py:LINE, execute: TypeError"),
+        ("IN_A_LIST", r"IN_A_LIST.execute, .* list\[dict\[str, ndarray\]\] of length 1, .* list\[list\[ndarray\]\] of"),
+        ("ONCE_FOR_ALL", r"ONCE_FOR_ALL.execute, .* returned dict\[str, ndarray\]"),
+        ("WITHOUT_A_VALUE", r"WITHOUT_A_VALUE.execute, .* returned list\[dict\[str, NoneType\]\] of length 1"),
+        ("NO_PATH", "NO_PATH.convert, convert: convert has to return str, the path of a file; it returned NoneType"),
     ],
 )
 def test_a_plug_in_that_is_broken_is_a_mistake_of_its_author(name, said):
@@ -71,10 +100,10 @@ def test_a_plug_in_that_is_broken_is_a_mistake_of_its_author(name, said):
     assert caught.value.kind == "target"
 
 
-@pytest.mark.parametrize("name", ["SYSTEM_FAILS", "NATIVE_FAILS"])
-def test_what_the_system_raises_is_a_failure_of_the_system(name):
-    verdicts = {row["verdict"] for row in api.attempt(f"{__name__}:{name}")["tried"]}
-    assert verdicts == {"fails"}
+@pytest.mark.parametrize("name", ["SYSTEM_FAILS", "NATIVE_FAILS", "NO_FILE"])
+def test_what_the_system_raises_or_does_not_write_is_a_failure_of_the_system(name):
+    result = api.attempt(f"{__name__}:{name}")
+    assert ({row["verdict"] for row in result["tried"]}, api.attempt_status(result)) == ({"fails"}, 1)
 
 
 def test_each_command_that_runs_it_ends_with_status_2_and_has_found_nothing(tmp_path, capsys):
@@ -82,6 +111,7 @@ def test_each_command_that_runs_it_ends_with_status_2_and_has_found_nothing(tmp_
     broken, run = f"{__name__}:LACKS_A_KEY", tmp_path / "run"
     commands = [
         ["targets", "--try", broken],
+        ["targets", "--try", f"{__name__}:IN_A_LIST"],
         ["check", str(saved / "model.onnx"), "--target", broken],
         ["replay", str(saved), "--target", broken],
         ["fuzz", "--target", broken, "--cases", "2", "--workers", "1", "--report", str(run), "--corpus", str(tmp_path)],

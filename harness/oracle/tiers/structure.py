@@ -45,7 +45,7 @@ def failed_stage(observation: Observation, target: Target) -> Verdict | None:
             message = f"{target.name} did not come back from {run.stage} within {run.seconds:.1f} seconds"
             return _blame(run, Word.HANGS, Kind.HANG, message)
         case Outcome.GARBAGE:
-            message = f"the worker of {target.name} answered {run.stage} with bytes that are no message{words}"
+            message = f"{target.name} gave nothing that can be read in {run.stage}{words}"
             return _blame(run, Word.FAILS, Kind.ERROR, message)
     own = {native.partition(".")[0] for native in target.natives}
     if (lacks := MISSING.match(run.message)) and lacks[1] not in own:

@@ -72,7 +72,8 @@ class Reply:
     seconds  wall time;   peak_mib  peak resident memory of the process, or of the largest of its children
     frames   where it failed, innermost first: of an exception "package/module.py function", of a crash that was held
              "module symbol"
-    mistake  "file:line" of the function's own file, where that raised what StageError is not, and had called nothing
+    mistake  "file:line" of the function's own file, where that raised what StageError is not, and had called nothing;
+             the function's name, where it gave what is of another type than it has to be
     """
 
     outcome: Outcome
