@@ -120,7 +120,7 @@ def _standing(entry: Entry, new: set[str]) -> Any:
 
 
 def _reported(saved: SavedCase, entry: Entry) -> dict[str, Any]:
-    title = saved.cause.title if saved.cause else saved.note or saved.verdict.message or saved.id
+    title = saved.cause.title if saved.cause else saved.title
     return {**msgspec.to_builtins(entry), "what": saved.note or saved.verdict.message or saved.id, "title": title}
 
 

@@ -289,7 +289,7 @@ def loose(saved: SavedCase) -> CauseRecord:
     return CauseRecord(
         id=saved.id.removeprefix("test_"),
         target=saved.target,
-        title=saved.note or saved.verdict.message or saved.id,
+        title=saved.title,
         severity=severity_of(saved.verdict),
         upstream=saved.upstream,
         remedy=saved.remedy,

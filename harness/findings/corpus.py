@@ -30,6 +30,7 @@ import numpy as np
 import onnx
 from driftnet.causes import record
 from driftnet.causes.record import CauseRecord, Options, Status
+from driftnet.causes.words import in_a_line
 from driftnet.model import external_data
 from driftnet.model.declared import only_tensors, settle_order, settle_shapes
 from driftnet.model.inspect import Case, Feed, all_nodes, elements, graph_inputs, no_text, nodes, validate_feed
@@ -48,6 +49,9 @@ COMMITTED = next(
     folder for folder in (parent / "corpus" for parent in Path(__file__).resolve().parents[1:]) if folder.is_dir()
 )
 """The cases that come with this code: in the package where it was installed, beside it in a clone."""
+MOST_NAMED = 4
+FIRST_SEEN = "first seen as: "
+"""How a note begins that nobody has written."""
 _HINT = "restore the folder from version control, or remove it and let driftnet fuzz find the case again"
 
 
@@ -106,6 +110,23 @@ class SavedCase:
     @property
     def kind(self) -> str:
         return self.verdict.kind
+
+    @property
+    def operators(self) -> list[str]:
+        return [*dict.fromkeys(node.op_type for node in self.case.proto.graph.node)]
+
+    @property
+    def summed_up(self) -> str:
+        """In a few words: its operators, what is wrong, and when it shows."""
+        operators = ", ".join(self.operators[:MOST_NAMED]) or "a model without operators"
+        return in_a_line(operators, self.kind, self.stage)
+
+    @property
+    def title(self) -> str:
+        """In a line: what somebody said of it, or the title of its cause; else it is summed up."""
+        said = "" if self.note.startswith(FIRST_SEEN) else self.note
+        said = said or (self.cause.title if self.cause else "")
+        return said.splitlines()[0] if said else self.summed_up
 
 
 _UNLESS_SAID: Mapping[str, Any] = {"remedy": {}, "answer": "", "unfinished": False, "depends": ""}
@@ -327,7 +348,7 @@ def read_onnx(path: Path, *, entire: bool = True) -> onnx.ModelProto:
     except Exception as e:  # protobuf and onnx raise many types for bytes that are no model
         raise UserError(
             f"{path} is not an ONNX model: {str(e).splitlines()[0] if str(e) else type(e).__name__}",
-            hint="python -m onnx.checker or netron show what the file holds; was the download or export complete?",
+            hint=f"it has {path.stat().st_size if path.exists() else 0} bytes: was the download or export complete?",
             kind="model",
         ) from e
     external_data.settle(model, path, entire=entire)

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from driftnet.causes.facts import recipe_facts
 from driftnet.causes.place import Where, place_of
 from driftnet.causes.record import Status
-from driftnet.findings.corpus import SavedCase
+from driftnet.findings.corpus import FIRST_SEEN, SavedCase
 from driftnet.findings.issues import NOWHERE, KnownIssue, KnownIssues, Symptom, symptom_of
 from driftnet.findings.known import NO_SYMPTOM, Explanation, Other, explain
 from driftnet.findings.recognition import TRUSTED_OF_OLD, Recognizer, asked_for
@@ -111,7 +111,7 @@ class Finding:
             runs=self.runs,
             reproduced=self.reproduced,
             answer=self.answer,
-            note=f"first seen as: {self.symptom}" if self.symptom else "",
+            note=f"{FIRST_SEEN}{self.symptom}" if self.symptom else "",
             unfinished=self.ended != MINIMAL,
         )
 

@@ -10,7 +10,6 @@ from typing import Any
 from driftnet.api import Answer
 from driftnet.causes.impact import HARM, WEIGHT, Severity
 from driftnet.causes.upstream import reported
-from driftnet.causes.words import in_a_line
 from driftnet.cli.report.comparison import compared
 from driftnet.cli.report.rendering import commands, rendered, shown
 from driftnet.cli.report.tables import impact
@@ -24,7 +23,6 @@ HANDED_OVER = ("model.onnx", "reproduce.py", "reproduce_onefile.py", "ISSUE.md")
 """Files of a case that its page leads to; copied beside it, so that a report can be moved."""
 FILTERS = ("target", "severity", "stage", "kind", "status")
 VERDICTS = [*Word]
-MOST_NAMED = 4
 MANY = {
     Severity.WRONG: "silently wrong values",
     Severity.CRASH: "crashes",
@@ -60,10 +58,10 @@ def _cause(rows: Sequence[Row], out: Path, answers: Mapping[str, Answer]) -> dic
     first, page = rows[0], page_of(rows[0])
     loaded = [corpus.load(Path(row["path"])) for row in rows]
     cases = [_case(saved, row, out, answers.get(saved.id)) for saved, row in zip(loaded, rows)]
-    heading, cause = _heading(loaded[0]), loaded[0].cause
+    heading, cause = loaded[0].summed_up, loaded[0].cause
     said = {"first": first, "heading": heading, "cause": cause, "cases": cases, "impact": impact(first)}
     replace_text(out / page, rendered("cause.html", {**said, "harm": HARM[Severity(first["severity"])]}))
-    operators = dict.fromkeys(op for saved in loaded for op in _operators(saved))
+    operators = dict.fromkeys(op for saved in loaded for op in saved.operators)
     return {
         **first,
         "page": page,
@@ -76,15 +74,6 @@ def _cause(rows: Sequence[Row], out: Path, answers: Mapping[str, Answer]) -> dic
         "times": sum(row.get("times", 0) for row in rows),
         "upstream": reported(loaded[0].upstream or (cause.upstream if cause else "")),
     }
-
-
-def _heading(saved: SavedCase) -> str:
-    """A cause in a few words: the operators of its simplest case, what is wrong, and when it shows."""
-    return in_a_line(", ".join(_operators(saved)[:MOST_NAMED]), saved.kind, saved.stage)
-
-
-def _operators(saved: SavedCase) -> list[str]:
-    return [*dict.fromkeys(node.op_type for node in saved.case.proto.graph.node)]
 
 
 def _case(saved: SavedCase, row: Row, out: Path, answer: Answer | None) -> dict[str, Any]:
