@@ -249,7 +249,7 @@ def _client(address: str) -> Client:
     try:
         from distributed import Client
     except ImportError:
-        hint = "pip install 'driftnet[cluster]'"
+        hint = "pip install distributed"
         raise UserError("--cluster needs Dask, which is not installed", hint=hint, kind="option") from None
     try:
         return Client(address, timeout=CONNECT_SECONDS, set_as_default=False)

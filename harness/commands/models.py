@@ -18,7 +18,7 @@ from driftnet.diagnosis.end_to_end import Loss, within
 from driftnet.diagnosis.synthetic_inputs import made_to_fit
 from driftnet.findings import arrange, corpus
 from driftnet.findings.issues import KnownIssue, issues
-from driftnet.findings.names import located_case
+from driftnet.findings.names import located_case, namesake
 from driftnet.findings.pipeline import Effort, Finding, examine
 from driftnet.findings.trial import Trial, laid_out, plain_number
 from driftnet.handover import handover
@@ -34,7 +34,7 @@ from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.run.share import MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS
 from driftnet.targets import recipe
-from driftnet.targets.environments import Installed, resolve
+from driftnet.targets.environments import Installed, resolve, where_seen
 from driftnet.targets.interface import Target
 from driftnet.targets.recipe import Recipe
 from driftnet.targets.registry import DEFAULT_TARGETS
@@ -383,17 +383,20 @@ def reduce(
 
     budget   CPU seconds;   tell   hears what is being done, for people
 
-    Raises UserError when the case does not fail: there is nothing to reduce then; and when `out` cannot be written.
+    Of a cause its smallest case is reduced ("of"); a case that has the cause's digits, and is not that one, is told
+    ("not"). A saved case of a target that is not installed runs on the newest release that it was seen in. Raises
+    UserError when the case does not fail: there is nothing to reduce then; and when `out` cannot be written.
     """
-    path, misdeclared = located_case(path), list[str]()
+    name, path, misdeclared = path, located_case(path), list[str]()
     before = corpus.load(path) if path.is_dir() else None
     if before:
-        case, chosen, word = before.case, before.recipe, target or before.target
+        case, chosen = before.case, before.recipe
+        word = target or (before.target if python else where_seen(before.target, before.seen))
     else:
         proto = corpus.read_given(path, entire=False, tell=misdeclared.append)
         feeds = feeds_beside(path, proto, "inputs") or (made_up(proto, {}),)
         case, chosen, word = external_data.case(proto, path, feeds), {}, target or DEFAULT_TARGETS[0]
-    installed = resolve(word, python=python)
+    installed, other = resolve(word, python=python), namesake(name, path)
     make_folder(out)
     with _runner(case, timeout, MEMORY_GIB) as runner:
         trial, cpu_before = Trial(case, installed, chosen, runner), runner.all_cpu_seconds
@@ -408,6 +411,9 @@ def reduce(
         handover.write(folder, installed, runner)
         return {
             "path": str(folder),
+            "of": str(path),
+            **({"not": f"{other.name}, which has these digits too: name it whole"} if other else {}),
+            "target": f"{installed.target.name}=={installed.release}",
             "nodes": nodes(finding.case),
             "elements": elements(finding.case),
             "target_runs": runner.target_runs,

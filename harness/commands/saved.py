@@ -15,7 +15,7 @@ from driftnet.model.verdict import Kind, Word
 from driftnet.run.runner import Runner
 from driftnet.run.share import SAVED_SECONDS
 from driftnet.targets import recipe
-from driftnet.targets.environments import is_installed, resolve
+from driftnet.targets.environments import is_installed, resolve, where_seen
 from driftnet.util.errors import UserError
 from driftnet.util.machine import cpu_features
 
@@ -43,7 +43,8 @@ def replay(
     tell    hears what is being done, for people
 
     Interrupted, it tells of the cases that it has come to by then. What is of targets that are not installed here is
-    left out, and counted in "absent", where there is anything else. Raises UserError, before anything is run, for a
+    left out, and counted in "absent", where there is anything else; alone it is run on the newest release that it was
+    seen in, in an environment made for that. Raises UserError, before anything is run, for a
     case that is not whole, for a recipe or a target that there is not, and where no case is of `target`.
     """
     folders = corpus.folders([located(Path(path)) for path in paths])
@@ -66,7 +67,8 @@ def replay(
         counts = Counter(saved.target for saved in loaded)
         absent = {name: counts[name] for name in sorted(counts) if not (python or is_installed(name))}
         some = len(absent) < len(counts)
-        pairs = [(saved, saved.target) for saved in loaded if not (some and saved.target in absent)]
+        here = [saved for saved in loaded if not (some and saved.target in absent)]
+        pairs = [(saved, saved.target if python else where_seen(saved.target, saved.seen)) for saved in here]
     for saved, word in pairs:
         recipe.validated(resolve(word, python=python).target, saved.recipe)
     finish, interrupted = time.monotonic() + budget, False

@@ -56,6 +56,12 @@ def located_case(name: Path, roots: Sequence[Path] = DEFAULT_ROOTS) -> Path:
     return found / smallest.id
 
 
+def namesake(name: Path, case: Path) -> Path | None:
+    """The case that `name` would say too, where it says a cause of which `case` was taken (`located_case`)."""
+    same = [path for path in case.parent.glob("test_*") if path.name[-8:] == name.name != case.name[-8:]]
+    return next(iter(same), None)
+
+
 def called(path: Path) -> str:
     """What to call the cause or case in `path` on a command line: its 8 hex digits where `located` finds it by them, of
     a report elsewhere these behind its folder, else the path."""

@@ -33,7 +33,7 @@ from driftnet.model.case import Case, Feed
 from driftnet.model.inspect import elements, graph_inputs, nodes
 from driftnet.model.verdict import Kind
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import Installed, where_seen
+from driftnet.targets.environments import Installed, resolve, where_seen
 from onnx import helper
 
 SECONDS = 20.0
@@ -264,7 +264,7 @@ def main() -> None:
     wanted = [pair for pair in causes if pair[1].id[-8:] in asked.only] if asked.only else causes[: asked.causes]
     for saved, _ in wanted:
         with Runner(small_models=True, hold_crashes=True) as runner:
-            grown = grow(saved, where_seen(saved.target, saved.seen), runner, asked.seconds)
+            grown = grow(saved, resolve(where_seen(saved.target, saved.seen)), runner, asked.seconds)
             if grown:
                 write(grown, saved, runner)
         print(saved.id, grown.as_json() if grown else "nothing could be added", flush=True)

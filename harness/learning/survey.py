@@ -47,7 +47,7 @@ from driftnet.learning.trigger import SECONDS, Learned, Score, compare, learn_tr
 from driftnet.model.case import Case, Feed
 from driftnet.model.verdict import Tier
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import Installed, declared, where_seen
+from driftnet.targets.environments import Installed, declared, resolve, where_seen
 from driftnet.util.apart import trusting
 from driftnet.util.files import json_text, replace_text
 from onnx import TensorProto, numpy_helper
@@ -78,7 +78,7 @@ def learn_all(
     """What can be learned of each case, measured; the score that it had while it was learned; that of the trigger in
     its cause. Some cases are `flaky`: what they need may not come back."""
     for saved in cases:
-        target = where_seen(saved.target, saved.seen)
+        target = resolve(where_seen(saved.target, saved.seen))
         # A runner of its own: what one target's crashes left in a template is not the next one's.
         with Runner(small_models=True, hold_crashes=True) as runner:
             learned = learn_trigger(saved, target, runner, seconds=seconds, seed=seed)

@@ -101,11 +101,13 @@ def resolve(word: str, *, python: str | None = None) -> Installed:
         held = _executable(python)
         release = _release_in(held, target.distribution)
     if release is None:
-        extras = metadata.metadata("driftnet").get_all("Provides-Extra") or ()
-        package = f"driftnet[{name}]" if name in extras else target.distribution
+        # by their own names: driftnet itself may have come from a clone, and no index may know it
+        asked = [one.partition(";") for one in metadata.requires("driftnet") or ()]
+        extra = [need.strip() for need, _, when in asked if re.search(rf"extra == .{re.escape(name)}\W", when)]
+        packages = shlex.join(extra or [target.distribution])
         raise UserError(
             f"target {name} needs the package {target.distribution}, which {held} does not hold",
-            hint=f"pip install '{package}' there, or name {name}==RELEASE, and it gets an environment of its own",
+            hint=f"pip install {packages} there, or name {name}==RELEASE, and it gets an environment of its own",
             kind="target",
         )
     if wanted and wanted != release:
@@ -142,9 +144,10 @@ def is_installed(name: str) -> bool:
     return release_here(declared(name).distribution) is not None
 
 
-def where_seen(name: str, releases: Sequence[str]) -> Installed:
-    """A target as it is installed here; where it is not, the newest of `releases`, which a case of it was seen in."""
-    return resolve(name if is_installed(name) or not releases else f"{name}=={max(releases, key=numbers)}")
+def where_seen(name: str, releases: Sequence[str]) -> str:
+    """The word of a target as it is installed here; where it is not, that of the newest of `releases`, which a case of
+    it was seen in, and which gets an environment of its own."""
+    return name if is_installed(name) or not releases else f"{name}=={max(releases, key=numbers)}"
 
 
 def environment(distribution: str, release: str, companions: Sequence[tuple[str, str]] = ()) -> Environment:

@@ -3,7 +3,9 @@
 import dataclasses
 import subprocess
 import sys
+from functools import partial
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from driftnet import api
@@ -224,6 +226,23 @@ def test_a_case_of_a_system_that_is_not_installed_is_skipped_by_pytest_and_left_
     assert ([case["id"] for case in result["cases"]], result["absent"]) == ([there.name], {ABSENT: 1})
     with pytest.raises(UserError, match="needs the package driftnet-toy"):
         api.replay([absent], runs=1)
+
+
+@pytest.mark.parametrize("command", [api.replay, partial(api.reduce, out=Path("smaller"))])
+def test_a_case_alone_of_a_system_that_is_not_installed_is_asked_of_the_newest_release_that_showed_it(
+    tmp_path, monkeypatch, command
+):
+    def asked(distribution, release, companions):
+        raise UserError(f"an environment for {distribution} {release}")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(environments, "environment", asked)
+    monkeypatch.setattr(
+        environments, "registered", lambda: registered() | {ABSENT: "tests.support.toy_target:RELEASED"}
+    )
+    absent = corpus.save(saved_relu(recipe={}, target=ABSENT, seen=("1.9", "1.10", "1.2")), tmp_path)
+    with pytest.raises(UserError, match=r"an environment for driftnet-toy 1\.10"):
+        command([absent] if command is api.replay else absent)
 
 
 def test_pytest_fails_for_an_open_case_that_the_target_gets_right(tmp_path):

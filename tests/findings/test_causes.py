@@ -11,8 +11,10 @@ from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.causes.record import CauseRecord, Severity
 from driftnet.findings import corpus
+from driftnet.findings.arrange import loose
+from driftnet.findings.corpus import FIRST_SEEN
 from driftnet.findings.issues import issues
-from driftnet.findings.names import called, located, located_case
+from driftnet.findings.names import called, located, located_case, namesake
 from driftnet.util.errors import UserError
 
 from tests.findings.test_corpus import saved_relu
@@ -144,8 +146,20 @@ def test_a_path_that_there_is_not_is_looked_for_in_a_report_or_a_corpus_only(cau
     assert located(type(cause)("/01234567")) == type(cause)("/01234567")
 
 
-def test_of_a_cause_the_smallest_variant_is_taken_where_one_case_is_asked_for(cause):
-    assert located_case(cause) == cause / "test_relu_01234567"
+def test_of_a_cause_the_smallest_variant_is_taken_where_one_case_is_asked_for(cause, monkeypatch):
+    monkeypatch.chdir(cause.parents[2])
+    taken = located_case(type(cause)("aaaaaaaa"))
+    assert taken.resolve() == cause / "test_relu_01234567"
+    assert namesake(type(cause)("aaaaaaaa"), taken).name == "test_relu_aaaaaaaa", "it has the digits that were said"
+    assert namesake(type(cause)("01234567"), taken) is None
+
+
+def test_a_title_names_the_operator_unless_somebody_has_said_more():
+    told = {"": "Relu: wrong values when running", f"{FIRST_SEEN}a crash": "Relu: wrong values when running"}
+    told["Relu forgets zero\nand more"] = "Relu forgets zero"
+    for note, title in told.items():
+        saved = saved_relu(note=note)
+        assert (saved.title, loose(saved).title) == (title, title), f"of the note {note!r}"
 
 
 @pytest.mark.parametrize(

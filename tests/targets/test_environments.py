@@ -100,6 +100,16 @@ def test_a_target_whose_package_is_missing_is_a_user_error() -> None:
     assert caught.value.kind == "target"
 
 
+@pytest.mark.parametrize(("extra", "says"), [("toy", "'fast>=2' more there"), ("toys", "driftnet-toy there")])
+def test_what_a_target_needs_is_told_by_its_own_names(monkeypatch: pytest.MonkeyPatch, extra: str, says: str) -> None:
+    needs = ["numpy", f'fast>=2; extra == "{extra}"', f'more ; extra == "{extra}"']
+    monkeypatch.setattr(environments.metadata, "requires", lambda name: needs)
+    monkeypatch.setattr(environments, "registered", lambda: {"toy": spec("TOY")})
+    with pytest.raises(UserError) as caught:
+        resolve("toy")
+    assert f"pip install {says}, or name toy==RELEASE" in caught.value.hint
+
+
 def test_an_interpreter_of_ones_own_is_asked_for_its_release() -> None:
     assert resolve(spec("ARRAYS"), python=sys.executable).release == np.__version__
     with pytest.raises(UserError, match=f"holds numpy {np.__version__}, not 0.1"):
