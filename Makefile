@@ -92,6 +92,7 @@ bench: $(READY)
 	$(BIN)/driftnet bench $(ARGS)
 
 setup: $(READY)
+	@echo 'driftnet is in $(VENV). Next: ". $(BIN)/activate" puts it on the PATH; "driftnet check model.onnx --target mnn" is about one model, "make fuzz" looks for bugs for two minutes'
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "driftnet needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'

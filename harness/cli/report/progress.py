@@ -75,7 +75,7 @@ def found(name: str) -> str:
 def line(summary: Summary, left: float) -> str:
     """Where a campaign stands, in one line; `left` seconds before its end."""
     rate = summary.cases / summary.wall_seconds if summary.wall_seconds else 0.0
-    counts = tables.counts(commonest(summary.verdicts)) or "starting"
+    counts = tables.counts(commonest(summary.verdicts)) or "the first model is examined: the larger, the longer"
     errors = f", {len(summary.errors)} errors of driftnet" if summary.errors else ""
     until = f", {max(0.0, left):.0f} s left" if math.isfinite(left) else ""
     known = tables.counted(summary.known_causes, "known cause")
