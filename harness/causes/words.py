@@ -22,7 +22,7 @@ _PLAIN: Sequence[tuple[str, str]] = (
     (r"^opset$", "opset"),
     (r"^symbolic$", "static or symbolic dims"),
     (r"\.from$|\.initializer$", "constant or input operands"),
-    (r"\.maker$|\.reader$|\.final$", "company"),
+    (r"\.maker$|\.reader$|\.final$", "nodes before and after"),
     (r"^recipe\.(\w+)$", ""),
 )
 """Aspects that were tried, by what people call them."""
@@ -215,8 +215,8 @@ _TRUE: Sequence[tuple[str, str, str]] = (
     (r"out\.(\d+)\.like\.0", "result shaped like operand 0", "result of another shape than operand 0"),
     (r"out\.(\d+)\.final", "result a graph output", "result no graph output"),
     (r"(twin)", "with a node before that computes the same", "with no node before that computes the same"),
-    (r"(passes)", "handing on its operand as it is", "not handing on its operand as it is"),
-    (r"(moves)", "moving or handing on data", "neither moving nor handing on data"),
+    (r"(passes)", "only copying its operand", "not only copying its operand"),
+    (r"(moves)", "only copying or rearranging data", "not only copying or rearranging data"),
     (r"out\.(\d+)\.given", "with result {0}", "without result {0}"),
     (r"out\.(\d+)\.symbolic", "result of symbolic size", "result of fixed size"),
 )

@@ -37,7 +37,7 @@ def _described(name: str) -> dict[str, Any]:
         "installed": environments.release_here(target.distribution),
         "releases": list(dict.fromkeys(made)),
         "stages": list(STAGES),
-        "options": [vars(option) for option in target.options],
+        "options": [{k: v for k, v in vars(option).items() if k != "applies"} for option in target.options],
     }
 
 

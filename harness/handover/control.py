@@ -212,11 +212,14 @@ AGREES = "does not fail"
 def ablation(saved: SavedCase, trial: Trial, seconds: float) -> list[tuple[str, str, str]]:
     """(option, value, what happens) of each option of the target with each other value, as far as the budget goes.
 
-    Options of stages that the failure keeps from being run are left out."""
+    Options of stages that the failure keeps from being run are left out, and those that mean nothing for its data."""
+    feeds = saved.case.calibration or saved.case.feeds
     reached = STAGES[: STAGES.index(saved.stage) + 1] if saved.stage in STAGES else STAGES
     end, table = trial.runner.all_cpu_seconds + seconds, list[tuple[str, str, str]]()
     chosen = trial.options
     for option in trial.target.options:
+        if option.applies and not option.applies(feeds):
+            continue
         for value in option.values if option.name in chosen and option.stage in reached else ():
             if value != chosen[option.name] and trial.runner.all_cpu_seconds < end:
                 recipe = canonical(trial.target, {**trial.recipe, option.name: value})

@@ -5,7 +5,9 @@ ISSUE.md       the report: versions, the graph, expected and actual, releases, w
 """
 
 import contextlib
+import inspect
 import platform
+import re
 import shlex
 import shutil
 import sys
@@ -31,7 +33,7 @@ from driftnet.handover.inline import feeds_code, model_code
 from driftnet.handover.standalone import EntangledError, Script, joined
 from driftnet.learning.experiment import Sample
 from driftnet.model import svg
-from driftnet.model.inspect import Feed, all_nodes, elements, nodes
+from driftnet.model.inspect import Feed, elements, nodes
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier
 from driftnet.oracle.second_opinion import Blame
 from driftnet.run.runner import Runner
@@ -172,13 +174,13 @@ def script(saved: SavedCase, installed: Installed, proof: Proof, *, whole: bool 
         "reproduce.py.jinja",
         {
             "distribution": installed.target.distribution,
-            "installing": _installing(installed),
+            "installing": _installing(installed, "\n".join([*used, calls, code])),
             "standard": standard,
             "imports": [line for line in sorted(imports) if line not in standard],
             "give_up": joined(ending.parts),
             "calls": calls,
             "code": code,
-            "what": _first_line(saved),
+            "what": saved.title,
             "seen": ", ".join(saved.seen),
             "claim": proof.claim,
             "models": _models(saved, proof) if whole else "",
@@ -206,9 +208,10 @@ def issue(
     proto, target = saved.case.proto, installed.target
     printed = len(saved.case.model) <= MOST_PRINTED
     drawn = svg.picture(proto) if printed else None
-    last, calls, why = observation.last, "", ""
+    last, calls, code, why = observation.last, "", "", ""
     try:
-        calls, *_ = _calls(saved, installed, proof)
+        calls, code, used = _calls(saved, installed, proof)
+        code = "\n".join([*used, calls, code])
     except EntangledError as e:
         why = str(e)
     cause = saved.cause and saved.cause.of_case(saved.id)
@@ -220,8 +223,8 @@ def issue(
             "target": target.name,
             "distribution": target.distribution,
             "release": installed.release,
-            "installing": _installing(installed),
-            "title": textwrap.shorten(_first_line(saved), TITLE, placeholder=" …"),
+            "installing": _installing(installed, code),
+            "title": textwrap.shorten(saved.title, TITLE, placeholder=" …"),
             "damage": DAMAGES[severity_of(saved.verdict)],
             "trigger": cause.sentence if cause else "",
             "reported": reported(saved.upstream or (cause.upstream if cause else "")),
@@ -281,10 +284,23 @@ def _shown(feed: Mapping[str, str], expected: Mapping[str, str], actual: Mapping
     )
 
 
-def _installing(installed: Installed) -> str:
-    """What pip is to be told for reproduce.py, a line for each call of it."""
-    calls = installs(installed.target, installed.release, NEEDED)
+def _installing(installed: Installed, code: str = "") -> str:
+    """What pip is to be told for reproduce.py, a line for each call of it; without what the target's own text imports
+    under other options than those of this script's `code`."""
+    target = installed.target
+    modules = {module for f in (target.convert, target.quantize, target.execute) if (module := inspect.getmodule(f))}
+    own = "\n".join(map(inspect.getsource, modules)) if code else ""
+    idle = [one for one in target.companions if _imports(own, one[1]) and not _imports(code, one[1])]
+    used = replace(target, companions=tuple(one for one in target.companions if one not in idle))
+    calls = installs(used, installed.release, NEEDED)
     return "\n".join(f"python -m pip install {shlex.join(call)}" for call in calls)
+
+
+def _imports(code: str, requirement: str) -> bool:
+    """Whether a program imports the module that is called as what is required; never for one that names releases, which
+    may be there for what the system itself imports."""
+    name = re.escape(requirement.replace("-", "_"))
+    return bool(re.search(rf"^\s*(import|from) {name}\b", code, re.MULTILINE))
 
 
 def _calls(saved: SavedCase, installed: Installed, proof: Proof, *, whole: bool = False) -> tuple[str, str, set[str]]:
@@ -330,14 +346,6 @@ def _models(saved: SavedCase, proof: Proof) -> str:
 
 def _literal(name: str, options: Mapping[str, Any]) -> str:
     return "".join([f"{name} = {{\n", *(f"    {k!r}: {v!r},\n" for k, v in options.items()), "}"])
-
-
-def _first_line(saved: SavedCase) -> str:
-    """What somebody said of it, or the title of its cause, where it has one; else the operators and what they show."""
-    if said := saved.note or (saved.cause.title if saved.cause else ""):
-        return said.splitlines()[0]
-    operators = " + ".join(dict.fromkeys(node.op_type for node in all_nodes(saved.case.proto.graph)))
-    return f"{operators}: {(saved.verdict.message or saved.coarse).splitlines()[0]}"
 
 
 def _ending(observation: Observation) -> str:

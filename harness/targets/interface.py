@@ -31,7 +31,8 @@ class Option:
     values[0] is the default, towards which recipes are simplified. The option has a meaning only where each option
     named in `when` has one of the values given there; elsewhere it is left out of the recipe. `since` says which values
     came with a later release than the oldest: of an older one they are not drawn. What costs much more than the default
-    is drawn in a `share` of the recipes in which it otherwise would be.
+    is drawn in a `share` of the recipes in which it otherwise would be. `applies` says whether it means anything for
+    what is calibrated on these feeds; None: for all.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Option:
     when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     since: Mapping[Any, str] = field(default_factory=dict)
     share: float = 1.0
+    applies: Callable[[Sequence[Feed]], bool] | None = None
 
 
 @dataclass(frozen=True)

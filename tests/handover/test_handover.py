@@ -13,16 +13,19 @@ import pytest
 from driftnet import api
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
+from driftnet.findings.trial import Trial
 from driftnet.handover import handover, markdown
 from driftnet.handover.claim import claims
-from driftnet.handover.control import Proof
+from driftnet.handover.control import Proof, ablation
 from driftnet.model.inspect import digest
 from driftnet.model.verdict import Observation, Outcome, StageRun, Verdict, Word
-from driftnet.targets.environments import resolve
+from driftnet.targets.environments import Installed, declared, resolve
+from driftnet.targets.interface import Option
 from onnx import TensorProto, helper
 
 from tests.support import models
 from tests.support.paths import CORPUS, saved_case
+from tests.support.toy_target import TOY
 
 RAN = Observation((StageRun("execute", Outcome.OK),), ({"y": np.ones((1, 4), np.float32)},))
 
@@ -30,6 +33,21 @@ RAN = Observation((StageRun("execute", Outcome.OK),), ({"y": np.ones((1, 4), np.
 def script(saved, word):
     """reproduce.py of a case that was not run, so that nothing is known but its verdict."""
     return handover.script(saved, resolve(word), proof(saved))
+
+
+def test_what_the_target_imports_under_other_options_only_need_not_be_installed():
+    openvino = Installed(declared("openvino"), "", "2026.4.0", sys.executable)
+    said = {code: handover._installing(openvino, code) for code in ("import openvino", "def f():\n    import nncf")}
+    assert ["nncf" in one for one in said.values()] == [False, True], said
+    assert all("onnx" in one and "openvino==2026.4.0" in one for one in said.values()), said
+
+
+def test_an_option_that_means_nothing_for_the_data_is_not_tried(runner):
+    options = tuple(Option(n, "execute", (0, 1), "", applies=lambda feeds, n=n: n == "used") for n in ("used", "idle"))
+    toy = dataclasses.replace(TOY, options=(*TOY.options, *options))
+    saved = saved_relu()
+    trial = Trial(saved.case, Installed(toy, "tests.support.toy_target:TOY", "1", sys.executable), {}, runner)
+    assert {name for name, _, _ in ablation(saved, trial, 60.0)} == {"offset", "used"}
 
 
 def proof(saved):

@@ -296,9 +296,9 @@ def _end_to_end(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _fault(console: Console, fault: Mapping[str, Any], called: str) -> None:
     """One fault of a model, whatever it is called: which nodes, how badly, what is known of it."""
     where = _nodes(fault["nodes"], " with ") or "the model as a whole"
-    stage = f" in {fault['stage']}" if fault["stage"] else ""
+    stage = f", at fault is {fault['stage']}" if fault["stage"] else ""
     share = "" if fault["impact"] is None else f", explains {fault['impact']:.0%} of the error of the outputs"
-    what = f"{fault['verdict']}{stage} ({fault['kind']}, {fault['tier']}){share}"
+    what = f"{fault['verdict']} ({fault['kind']}, {fault['tier']}){stage}{share}"
     console.print(f"  [bold]{called}[/] {escape(where)}: {what}")
     cures = ", ".join(f"{cure['option']}={cure['value']}" for cure in fault["goes_away_with"])
     note = shortened(fault["note"], MESSAGE)

@@ -465,6 +465,7 @@ MNN = Target(
             ("sequence", "image"),
             "form of the calibration data; image only where the one input is [1, 1 or 3 or 4, H, W], else sequence",
             _OFFLINE,
+            applies=_is_image,
         ),
         Option("optimize_level", "convert", (1, 2, 0), "2: may be wrong for rare inputs; 0: meant for MNN sources"),
         Option("optimize_prefer", "convert", (0, 1, 2), "0: normal; 1: smallest; 2: fastest"),
