@@ -384,6 +384,7 @@ def _localized(inquiry: Inquiry, checked: Checked, unheard: bool) -> Checked:
     elif found.unweighed and verdict.word is Word.AGREES:
         message = "an output is lost, and the budget was spent before it was known whether what a rule excuses does it"
         verdict = replace(verdict, word=Word.ABSTAINS, message=f"{message}: {verdict.message}", rule=BUDGET)
+    verdict = _of_what_is_lost(checked, found, serious, verdict)
     if verdict.failed and (unasked := _unasked(inquiry, checked, found, serious)):
         message = f"undecided, for the budget was spent before it was known {unasked}: {verdict.message}"
         verdict = replace(verdict, word=Word.ABSTAINS, message=message, rule=BUDGET)
@@ -970,6 +971,20 @@ def _not_usable(case: Case, found: Found) -> tuple[Verdict, tuple[Culprit, ...]]
     )
     verdict = Verdict(Word.DIVERGES, Tier.WINDOWS, "execute", Kind.WRONG_VALUES, message, rule=rule)
     return verdict, tuple(dict.fromkeys(culprits))
+
+
+def _of_what_is_lost(checked: Checked, found: Found, serious: Sequence[Fault], verdict: Verdict) -> Verdict:
+    """The verdict by faults that explain little of an output that is lost: that is told first, they are told of it."""
+    weighed = [found.impacts.get(fault.nodes) for fault in serious]
+    share = min(1.0, sum(said.share for said in weighed if said))
+    worst = max(checked.end_to_end, key=lambda row: row.change, default=None)
+    if not (verdict.in_values and all(weighed) and weighed and share < EXPLAINED and worst and worst.change >= LOST):
+        return verdict
+    message = (
+        f"little is left of output {worst.output!r}, which is off by {worst.change:.2g} of its size; what is at fault "
+        f"explains {share:.0%} of the error: {verdict.message}"
+    )
+    return replace(verdict, message=message)
 
 
 def _named(case: Case, fault: Fault) -> tuple[tuple[str, str], ...]:

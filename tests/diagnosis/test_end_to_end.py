@@ -127,15 +127,18 @@ def test_the_fault_that_does_the_damage_comes_first_and_one_without_is_a_note(
     assert [note.node for note in checked.notes] == noted
 
 
-def test_a_fault_that_the_noise_of_quantizing_drowns_is_none_the_less_one(runner, monkeypatch):
-    """The Relu that is a tenth too large explains a millionth of what is mostly noise."""
+@pytest.mark.parametrize(("noise", "headline"), [(0.1, ""), (0.9, "little is left of output 'y', which is off by 0.9")])
+def test_a_fault_that_noise_drowns_is_none_the_less_one_and_what_is_lost_in_it_is_told_first(
+    runner, monkeypatch, noise, headline
+):
+    """The Relu that is a tenth too large explains a millionth of what is mostly the noise of quantizing."""
     case, wrong = two_branches(), replace(WRONG, tier=Tier.RUNNING_ERROR)
 
     def watched(trial):
         outputs = runner.reference.run(trial.case).outputs
         small = any(node.name == "small" for node in trial.case.proto.graph.node)
         if len(trial.case.proto.graph.node) == len(case.proto.graph.node):
-            return Verdict(Word.AGREES, Tier.BUDGET), Observation((), ({"y": 1.1 * outputs[0]["y"]},))
+            return Verdict(Word.AGREES, Tier.BUDGET), Observation((), ({"y": (1 + noise) * outputs[0]["y"]},))
         factor = np.float32(1.1 if small else 1)
         seen = Observation((), tuple({name: factor * x for name, x in out.items()} for out in outputs))
         return (wrong if small else Verdict(Word.AGREES)), seen
@@ -150,6 +153,8 @@ def test_a_fault_that_the_noise_of_quantizing_drowns_is_none_the_less_one(runner
     assert checked.verdict.word is Word.DIVERGES, checked.verdict
     assert [(said.drowned, said.noisy) for said in weighed.values()] == [(True, False)], "no noise is in what it does"
     assert [(culprit.node, round(culprit.impact, 3)) for culprit in checked.culprits] == [("small", 0.0)]
+    assert checked.verdict.message[: len(headline) or None] == headline, checked.verdict
+    assert ("what is at fault explains 0% of the error" in checked.verdict.message) is bool(headline)
 
 
 def cut_after(runs, monkeypatch, watched):
