@@ -102,10 +102,13 @@ def _judge(question: Question, place: Place, samples: Sequence[np.ndarray], move
 
 def _bound(question: Question, place: Place, size: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """What rounding may move elements as large as `size`."""
-    unit = format_of(question.pair(place)[1].dtype).unit
+    own = format_of(question.pair(place)[1].dtype)
     factor = SPREADS * max(1.0, math.sqrt(_longest_sum(question, place)) / 4) if spread.any() else SPREADS
     return np.asarray(
-        factor * spread + SAMPLING_RELATIVE * unit * size + SAMPLING_OF_LARGEST * unit * size.max(initial=0.0)
+        factor * spread
+        + SAMPLING_RELATIVE * own.unit * size
+        + SAMPLING_OF_LARGEST * own.unit * size.max(initial=0.0)
+        + own.tiny
     )
 
 

@@ -405,6 +405,22 @@ def test_a_tensor_that_is_held_in_another_order_is_the_model_s(runner):
     assert ask(runner, CHAIN, said, 1.01 * simulated_chain()).word is Word.DIVERGES
 
 
+def test_a_small_result_in_half_precision_is_rounded_to_its_smallest_step(runner):
+    """Of half precision that is 6e-8, whatever the number."""
+    x, w = np.float16([3.168, -0.08386]), np.float16(1e-5)
+    case = models.case(
+        [helper.make_node("Mul", ["x", "w"], ["y"])], {"x": x, "w": w}, outputs=[("y", TensorProto.FLOAT16, (2,))]
+    )
+    operations = [operation("w", (), ("w",), "somehow"), operation("y", ("x", "w"), "y", "codes", computes="Mul")]
+    scales = {"x": 3.168 / 127, "w": 1e-5 / 127, "y": 3.2e-5 / 127}
+    exact = on_grid(on_grid(x.astype(float), scales["x"]) * on_grid(float(w), scales["w"]), scales["y"])
+    question = question_of(runner, case, ({"y": exact.astype(np.float16)},), artifact(operations, scales))
+    assert (exact.astype(np.float16) != exact).any(), "they are between two steps"
+    assert simulation.decide(question, question.places)[0, "y"].word is Word.AGREES
+    off = question_of(runner, case, ({"y": np.float16(exact + 2e-7)},), artifact(operations, scales))
+    assert simulation.decide(off, off.places)[0, "y"].word is Word.DIVERGES
+
+
 def test_an_integer_is_not_off_by_a_step(runner):
     nodes = [helper.make_node("Transpose", ["x"], ["y"])]
     case = models.case(nodes, {"x": np.array([3], np.uint8)}, outputs=[("y", TensorProto.UINT8, (1,))])

@@ -187,7 +187,8 @@ def by_other_means(y: Ball, f: Ball, g: Ball) -> Ball:
 def observed(*, tensor: str, context: Context) -> Ball:
     """The tensor, to the rounding of the type that it was handed out in."""
     x = context.observed[tensor]
-    lost = np.abs(x) * format_of(x.dtype).unit if x.dtype == np.float16 else np.zeros(())
+    own = format_of(x.dtype)
+    lost = np.abs(x) * own.unit + own.tiny if x.dtype == np.float16 else np.zeros(())
     return widened(x, lost, x.dtype)
 
 
@@ -198,8 +199,10 @@ def _on_grid(x: Ball, grid: Grid | None, steps: float) -> Ball:
     d = r + CODE_ROUNDINGS * U * (np.abs(v) + r) + steps
     codes = [np.clip(np.rint(end) + grid.zero_point, grid.low, grid.high) for end in (v - d, v + d)]
     low, high = ((code - grid.zero_point) * grid.scale for code in codes)
-    u = CODE_ROUNDINGS * format_of(x.dtype).unit
-    y = undecided_where(x.undecided, between(low - u * np.abs(low), high + u * np.abs(high), x.dtype))
+    own = format_of(x.dtype)
+    u = CODE_ROUNDINGS * own.unit
+    low, high = low - u * np.abs(low) - own.tiny, high + u * np.abs(high) + own.tiny
+    y = undecided_where(x.undecided, between(low, high, x.dtype))
     return y if grid.sure else hull([x, y])
 
 
