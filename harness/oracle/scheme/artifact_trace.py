@@ -79,11 +79,13 @@ class Trace:
         return moved.sure if moved else not (op and op.runs == "moves")
 
     def taken(self, tensor: str) -> Grid | None:
-        """The grid that an executor may take for a `tensor` made without one: that of what it is moved into."""
+        """The grid that an executor may take for a `tensor` made without one: that of what it is moved into. It is not
+        told which where there are several, or where it was moved from another one."""
         if tensor in self.grids or tensor not in self.makers or not self.makers[tensor].inputs:
             return None
         moved = set(self._moved_into(tensor))
-        return None if not moved else replace(moved.pop(), sure=False) if len(moved) == 1 else NOT_TOLD
+        ends = moved | {self.grids[name] for name in self._origins(tensor) if name in self.grids}
+        return None if not moved else replace(moved.pop(), sure=False) if len(ends) == 1 else NOT_TOLD
 
     def copies(self, name: str) -> list[Grid]:
         """The grids of tensor `name` of the model, and of its data in another order or place, as far as they have some.

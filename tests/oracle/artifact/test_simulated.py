@@ -442,6 +442,16 @@ def test_a_computed_tensor_may_be_on_the_grid_of_what_it_is_moved_into(runner, r
     assert ask(runner, CHAIN, artifact(operations, {}), rounded).word is Word.DIVERGES, "there is no grid to be on"
 
 
+def test_what_is_moved_from_one_grid_to_another_by_a_tensor_without_one_is_on_neither_for_sure(runner):
+    """The executor may keep the codes of the first: in a pooling's result, say, that is transposed in two steps."""
+    operations = [operation("h", "x", "h", "float"), operation("s", "h", "s", "moves")]
+    operations += [operation("t", "s", "t", "moves"), operation("y", "t", "y", "float")]
+    kept = np.exp(on_grid(np.tanh(X), 1 / 127))
+    said = ask(runner, CHAIN, artifact(operations, {"h": 1 / 127, "t": 1 / 100}), kept)
+    assert said.word is Word.ABSTAINS
+    assert ask(runner, CHAIN, artifact(operations, {"h": 1 / 100, "t": 1 / 100}), kept).word is Word.DIVERGES
+
+
 def test_data_joined_from_several_grids_may_be_put_on_the_result_s(runner):
     nodes = [helper.make_node("Tanh", ["x"], ["a"]), helper.make_node("Abs", ["x"], ["b"])]
     nodes.append(helper.make_node("Concat", ["a", "b"], ["y"], axis=0))
