@@ -77,6 +77,22 @@ def test_no_range_holds_much_that_an_operator_cannot_give(most, wrong):
     assert [where for _, where in found] == wrong
 
 
+def test_what_an_operator_bounds_on_one_side_only_has_no_proportion_to_that():
+    floating = model(
+        [("Clip", ["x", "least", "most"], ["c"], {}), ("Neg", ["c"], ["y"], {})],
+        least=np.float32(0),
+        most=np.float32(np.inf),
+    )
+    nodes = [
+        ("Clip", ["x", "least", "most"], ["c"], {}),
+        ("QuantizeLinear", ["c", "cs", "zero"], ["q"], {}),
+        ("DequantizeLinear", ["q", "cs", "zero"], ["d"], {}),
+        ("Neg", ["d"], ["y"], {}),
+    ]
+    constants = {"least": np.float32(0), "most": np.float32(np.inf), "cs": np.float32(1 / 255), "zero": np.uint8(0)}
+    assert problems(nodes, floating, Calibration({"c": (0.0, 1.0)}, sampled=True), **constants) == []
+
+
 @pytest.mark.parametrize("share", [1.0, 0.125])
 def test_made_up_data_are_as_large_as_the_ranges_of_an_artifact(share):
     floating = model([("Transpose", ["x"], ["t"], {}), ("Gemm", ["t", "w", "b"], ["y"], {"transA": 1})], w=W, b=B * 0)

@@ -115,7 +115,9 @@ class _Checker:
         possible = [*_candidates(known), *self.by_definition(names)]
         if fits(possible):
             sizes = {
-                x: np.log2(largest_of(found) / largest_of(x)) for x in possible if x[1] > x[0] and found[1] > found[0]
+                x: np.log2(largest_of(found)) - np.log2(largest_of(x))  # a quotient by what has no bound would be 0
+                for x in possible
+                if x[1] > x[0] and found[1] > found[0]
             }
             of_kind = [log2 for x, log2 in sizes.items() if (x[0] < 0) == (found[0] < 0)] or [*sizes.values()]
             recorded = [name for name in own if name in ranges]
