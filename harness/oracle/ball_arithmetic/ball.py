@@ -80,11 +80,14 @@ class Ball:
     midpoint  float64; for exact integers, truth values and strings the array in its own dtype (int4 in int8)
     radius  float64 of the same shape, or None: exactly the midpoint. Uncertain truth values are 0.5 +- 0.5
     dtype   what the tensor has in the model; int4 and uint4 included
+    terms   of a sum, how many: what is added next may be the number that an engine begins it with, and be rounded as
+            often
     """
 
     midpoint: Array
     radius: Array | None
     dtype: np.dtype
+    terms: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:

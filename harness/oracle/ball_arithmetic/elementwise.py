@@ -8,11 +8,21 @@ Integers that are exactly known are computed in their own dtype, and wrap.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
 from driftnet.oracle.ball_arithmetic import ball as balls
-from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, constant, is_float, rounded, undecided_where
+from driftnet.oracle.ball_arithmetic.ball import (
+    Array,
+    Ball,
+    Undecided,
+    constant,
+    format_of,
+    is_float,
+    rounded,
+    undecided_where,
+)
 from driftnet.oracle.ball_arithmetic.rules import rule
 
 
@@ -26,7 +36,13 @@ def _sum(x: Ball, y: Ball) -> Ball:
     if is_wrapping(x, y):
         return Ball(np.asarray(x.midpoint + y.midpoint), None, x.dtype)
     a, b = x.numbers, y.numbers
-    return rounded(a + b, x.error + y.error, x.dtype, size=np.abs(a) + np.abs(b))
+    within = begun_with(x, np.abs(b)) + begun_with(y, np.abs(a))
+    return rounded(a + b, x.error + y.error + within, x.dtype, size=np.abs(a) + np.abs(b))
+
+
+def begun_with(x: Ball, size: Array) -> Array | float:
+    """What rounding makes of numbers of this size more, if the sum that x is begins with them."""
+    return x.terms * format_of(x.dtype).unit * size if x.terms else 0.0
 
 
 @rule("Sub")
@@ -61,7 +77,7 @@ def multiply(x: Ball, y: Ball) -> Ball:
     """x y"""
     if is_wrapping(x, y):
         return Ball(np.asarray(x.midpoint * y.midpoint), None, x.dtype)
-    return product(x, y, x.dtype)
+    return replace(product(x, y, x.dtype), terms=max(x.terms, y.terms))  # a factor may be folded into the sum
 
 
 def product(x: Ball, y: Ball, dtype: np.dtype) -> Ball:

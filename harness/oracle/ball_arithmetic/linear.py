@@ -87,7 +87,7 @@ class Sum:
         radius = self.radius + self.terms * form.tiny  # every product may underflow
         if float(self.size.max(initial=0.0)) > form.largest:  # so may every partial sum overflow
             radius = np.where(self.size > form.largest, np.inf, radius)
-        return rounded(self.midpoint, radius, dtype, roundings=roundings, size=self.size)
+        return replace(rounded(self.midpoint, radius, dtype, roundings=roundings, size=self.size), terms=self.terms)
 
 
 def products(multiply: Callable[[Array, Array], Array], x: Ball, w: Ball, terms: int) -> Sum:

@@ -12,8 +12,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from driftnet.model.graph import Node
-from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, constant, format_of, moved, positive, rounded
-from driftnet.oracle.ball_arithmetic.elementwise import absolute, add, divide, multiply, scaled, subtract
+from driftnet.oracle.ball_arithmetic.ball import (
+    Array,
+    Ball,
+    Undecided,
+    constant,
+    format_of,
+    moved,
+    positive,
+    rounded,
+    widened,
+)
+from driftnet.oracle.ball_arithmetic.elementwise import absolute, add, begun_with, divide, multiply, scaled, subtract
 from driftnet.oracle.ball_arithmetic.functions import approximated, root, through
 from driftnet.oracle.ball_arithmetic.linear import Sum
 from driftnet.oracle.ball_arithmetic.reduction import Axes, count, mean, sum_of_squares, total
@@ -77,7 +87,8 @@ def batch_normalization(x: Ball, *parameters: Ball, epsilon: float = 1e-5, train
     if training_mode or any(node.outputs[1:]):
         raise Undecided("in training mode")
     scale, bias, centre, variance = (along(x, p, min(1, x.midpoint.ndim - 1)) for p in parameters)
-    return add(multiply(subtract(x, centre), divide(scale, deviation(variance, epsilon))), bias)
+    y = add(multiply(subtract(x, centre), divide(scale, deviation(variance, epsilon))), bias)
+    return widened(y.numbers, y.error + begun_with(x, np.abs(bias.numbers)), y.dtype)
 
 
 @rule("InstanceNormalization")

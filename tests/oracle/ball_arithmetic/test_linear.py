@@ -35,6 +35,25 @@ def test_a_sum_in_any_order_stays_in_the_ball():
         assert_holds(ball, in_order(x, w, np.random.default_rng(seed).permutation(60)))
 
 
+@pytest.mark.parametrize("folded", ["Add", "Sub", "Mul and Add", "BatchNormalization"])
+def test_a_sum_may_begin_with_what_is_added_to_it_next(folded):
+    """Engines make that its bias: each of its terms is then rounded to a digit of the bias."""
+    x, w, b = (noise((64, 3000)) / 1e6).astype(np.float32), noise((3000, 5), 1), np.full(5, 2.7, np.float32)
+    (product,) = apply("MatMul", x, w)
+    scale, none = np.full(5, 0.5, np.float32), np.zeros(5, np.float32)
+    if folded == "BatchNormalization":
+        (ball,) = apply(folded, product, scale, b, none, np.ones(5, np.float32), epsilon=0.0)
+    else:
+        (ball,) = apply("Mul", product, scale) if folded == "Mul and Add" else (product,)
+        (ball,) = apply("Sub", ball, -b) if folded == "Sub" else apply("Add", ball, b)
+    total = np.repeat(b[None], 64, axis=0)
+    factors = w if folded in ("Add", "Sub") else (w * scale).astype(np.float32)
+    for k in range(3000):
+        total = (total + x[:, k : k + 1] * factors[k]).astype(np.float32)
+    assert_holds(ball, total)
+    assert_outside(ball, total * 1.001)
+
+
 def test_the_ball_is_no_wider_than_its_theory():
     x, w = noise((4, 60)), noise((60, 5), 1)
     (ball,) = apply("MatMul", x, w)
