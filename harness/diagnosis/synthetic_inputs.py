@@ -39,7 +39,7 @@ def _misfit(ranges: Mapping[str, Range], record: Values) -> float:
     """The mean |log2| of the largest that a range holds by the largest data."""
     seen = ranges_of([{name: record[name] for name in ranges.keys() & record.keys()}])
     sizes = [(largest_of(ranges[name]), largest_of(found)) for name, found in seen.items()]
-    return float(np.mean([abs(np.log2(a / b)) for a, b in sizes if b > 0] or [0]))
+    return float(np.mean([abs(np.log2(a / b)) for a, b in sizes if a > 0 and 0 < b < np.inf] or [0]))
 
 
 def _shrunk(feed: Feed, share: float) -> Feed:

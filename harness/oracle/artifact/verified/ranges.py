@@ -114,11 +114,9 @@ class _Checker:
 
         possible = [*_candidates(known), *self.by_definition(names)]
         if fits(possible):
-            sizes = {
-                x: np.log2(largest_of(found)) - np.log2(largest_of(x))  # a quotient by what has no bound would be 0
-                for x in possible
-                if x[1] > x[0] and found[1] > found[0]
-            }
+            # To what has no end, as behind a Clip from 0 to infinity, nothing is in a proportion.
+            wide = [x for x in possible if x[1] > x[0] and np.isfinite(largest_of(x)) and found[1] > found[0]]
+            sizes = {x: np.log2(largest_of(found) / largest_of(x)) for x in wide}
             of_kind = [log2 for x, log2 in sizes.items() if (x[0] < 0) == (found[0] < 0)] or [*sizes.values()]
             recorded = [name for name in own if name in ranges]
             # What calibration saw is held to that alone: how far it clips is its own affair. The last is behind a Relu
