@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from driftnet.commands.linting import lint as lint
     from driftnet.commands.linting import lint_status as lint_status
     from driftnet.commands.models import CheckSettings as CheckSettings
+    from driftnet.commands.models import Given as Given
     from driftnet.commands.models import audit as audit
     from driftnet.commands.models import audit_status as audit_status
     from driftnet.commands.models import check as check

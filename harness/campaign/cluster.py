@@ -147,9 +147,9 @@ class Cluster(Executor):
         return structs.replace(event, path=self._path(event.path, Path(root))) if isinstance(event, Found) else event
 
     def _path(self, path: str, root: Path) -> str:
-        places = ((here, root / there) for here, there in _places(self._plan).items())
-        here, there = next((here, there) for here, there in places if Path(path).is_relative_to(there))
-        return str(here / Path(path).relative_to(there))
+        places = [(here, root / there) for here, there in _places(self._plan).items()]
+        here = [here / Path(path).relative_to(there) for here, there in places if Path(path).is_relative_to(there)]
+        return str(next((there for there in reversed(here) if there.exists()), here[-1]))
 
 
 @dataclass
@@ -242,7 +242,8 @@ def _plan(plan: Plan, root: Path) -> Plan:
 def _places(plan: Plan) -> dict[Path, str]:
     """The folders of cases of a run, and where each stands below the folder of a worker."""
     state = {plan.state / CASES: f"{STATE}/{CASES}"} if plan.state else {}
-    return {plan.found: f"{RUN}/{plan.found.name}", plan.corpus: CORPUS, **state}
+    corpora = reversed(corpus.known(plan.corpus))  # of what both have, the last that is unpacked is there
+    return {plan.found: f"{RUN}/{plan.found.name}", **dict.fromkeys(corpora, CORPUS), **state}
 
 
 def _client(address: str) -> Client:

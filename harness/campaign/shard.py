@@ -89,7 +89,7 @@ class Plan:
     focus     names the generator is restricted to
     seeds     models (ONNX files, saved cases, folders of them) whose neighbours take the place of generated graphs
     steer     make what open cases already blame rarer (then the cases depend on what was found before)
-    corpus    folder of known cases;   save   bring new ones into it
+    corpus    folder of known cases; of corpus/ what came with driftnet is known too;   save   bring new ones into it
     state     folder of a state (`driftnet.campaign.state`), what its nights found is known too
     mended    ids of causes that are fixed on these releases: what fails like them is new
     report    folder of the run: new cases are written below its cases/ as they are found
@@ -123,11 +123,6 @@ class Plan:
     def found(self) -> Path:
         """The folder into which new cases are written."""
         return self.report / "cases"
-
-    @property
-    def known(self) -> Sequence[Path]:
-        """The folders of known cases."""
-        return (self.corpus, *([self.state / CASES] if self.state else []))
 
     @property
     def seconds(self) -> float:
@@ -210,15 +205,19 @@ class Shard:
             asked |= coverage.asked(self.plan.report)
         self.profiles = [Profile(**one.target.profile) for one in self.installed]
         self.gaps = [Gaps(one.target.name, asked, of) for one, of in zip(self.installed, self.profiles)]
-        for folder in self.plan.known:
-            self.learn(folder, self.plan.mended)
+        for folder in corpus.known(self.plan.corpus):
+            self.learn(folder, self.plan.mended, told={*self.known_issues, *self.fixed})
+        if self.plan.state:
+            self.learn(self.plan.state / CASES, self.plan.mended)
         if self.plan.resume:
             self._adopt()
 
-    def learn(self, folder: Path, mended: Set[str] = frozenset()) -> None:
-        """Take the cases saved below `folder` into account from now on; a fixed one explains nothing any more, nor does
-        one of a cause that is `mended`, nor one that is not whole."""
+    def learn(self, folder: Path, mended: Set[str] = frozenset(), told: Set[str] = frozenset()) -> None:
+        """Take the cases saved below `folder` into account from now on, but those `told` before; a fixed one explains
+        nothing any more, nor does one of a cause that is `mended`, nor one that is not whole."""
         for path in corpus.case_folders(folder):
+            if path.name in told:
+                continue
             known = self.known_issues.get(path.name)
             if (known is None or (known.saved.path != path and known.saved.cause is None)) and path not in self.damaged:
                 try:

@@ -80,8 +80,8 @@ def save(folder: Path, ledger: Ledger) -> None:
 
 
 def causes(*roots: Path) -> Mapping[str, Kept]:
-    """The causes below some corpora, by their ids; of one in several, all its cases. Those that are expected, and
-    folders that are not whole, are left out."""
+    """The causes below some corpora, by their ids; of one in several, all its cases and the first record. Those that
+    are expected, and folders that are not whole, are left out."""
     found: dict[str, list[SavedCase]] = {}
     for saved in (saved for root in roots for saved in _cases(root)):
         if saved.status != record.Status.EXPECTED:
@@ -94,7 +94,7 @@ def causes(*roots: Path) -> Mapping[str, Kept]:
 
 def _kept(cases: list[SavedCase]) -> Kept:
     ordered = sorted(cases, key=lambda saved: saved.size)
-    return Kept(ordered[0].cause or arrange.loose(ordered[0]), tuple(ordered))
+    return Kept(cases[0].cause or arrange.loose(cases[0]), tuple(ordered))
 
 
 def _cases(root: Path) -> Iterator[SavedCase]:

@@ -174,12 +174,15 @@ class Summary(Struct, kw_only=True):
     @property
     def exit_status(self) -> int:
         """2 after an error of driftnet itself, 1 with a new finding or an unexplained one, 3 with known ones only, else
-        0. With a state it is 1 where a cause is new, back or worse, and 3 where one is open."""
+        0. With a state it is 1 where a cause is new, back or worse, and 3 where one is open. 2 where nothing is new in
+        a run that was interrupted: it was not all that was asked for."""
         if self.errors:
             return 2
-        if self.night:
-            return 1 if any(change.what in RED for change in self.night.changes) else 3 if self.night.open else 0
-        return 1 if self.new or self.unexplained else 3 if self.findings else 0
+        if any(change.what in RED for change in self.night.changes) if self.night else self.new or self.unexplained:
+            return 1
+        if self.interrupted:
+            return 2
+        return 3 if (self.night.open if self.night else self.findings) else 0
 
     @property
     def status_of_new(self) -> int:

@@ -201,9 +201,11 @@ def load(folder: Path) -> CauseRecord:
         raise UserError(f"{path}: not a whole {FILE}: {e}", hint=_HINT, kind="cause") from None
 
 
-def below(root: Path) -> list[CauseRecord]:
-    """The records of all causes of the corpus in `root`. Raises what `load` raises."""
-    return [load(path.parent) for path in sorted(root.glob(f"*/*/{FILE}"))]
+def below(*roots: Path, target: str = "*") -> list[CauseRecord]:
+    """The records of all causes of the corpora in `roots`, or of those of `target`; of a cause in several, that of the
+    first. Raises what `load` raises."""
+    found = [path.parent for root in roots for path in sorted(root.glob(f"{target}/*/{FILE}"))]
+    return [*map(load, {folder.name: folder for folder in reversed(found)}.values())][::-1]
 
 
 def of_json(fields: Mapping[str, Any], id: str) -> CauseRecord:

@@ -64,6 +64,14 @@ class _Command(click.Command):
         super().__init__(*words, **settings)
         self.params.append(options.as_json)
 
+    def parse_args(self, context: click.Context, words: list[str]) -> list[str]:
+        """As click does; but of a target that is named twice where there can be one, none is dropped unheard."""
+        _, _, order = self.make_parser(context).parse_args(list(words))
+        one = [option for option in self.params if option.name == "target" and not getattr(option, "multiple", False)]
+        if any(order.count(option) > 1 for option in one):
+            raise click.UsageError(f"{self.name} takes one --target: run it once for each.", context)
+        return super().parse_args(context, words)
+
     def invoke(self, context: click.Context) -> int:
         context.meta["as_json"] = context.params.pop("as_json")
         told: Told = super().invoke(context)
@@ -307,15 +315,15 @@ def coverage(out: Path | None, every: bool, **given: Any) -> Told:
 @driftnet.command(short_help="One real model: verdict, fault, reduced case.")
 @click.argument("model", type=PATH, metavar="MODEL.onnx")
 @options.target
-@click.option("--inputs", type=PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
-@click.option("--calibration", type=PATH, metavar="DIR", help="Calibration feeds, in the same formats.")
+@options.inputs
+@options.calibration
 @click.option(
     "--recipe", metavar="JSON", callback=options.recipe, help="The whole recipe, e.g. '{\"optimize_level\": 0}'."
 )
 @click.option("--quantize", metavar="Q", help="The target's quantization method; short for --option quantize=Q.")
-@options.several("--option", "options", "K=V", help="One option of the target.")
+@options.option
 @click.option("--sweep", is_flag=True, help="Try each value of each option, one at a time.")
-@options.several("--dim", "dims", "NAME=N", options.size, help="Size of a symbolic dim where inputs are generated.")
+@options.dims
 @click.option(
     "--budget",
     type=Amount(min=0, max=options.MONTH),
@@ -413,7 +421,7 @@ def lint(model: Path, **given: Any) -> Told:
 @driftnet.command(short_help="A quantized model against its float model.")
 @click.argument("model", type=PATH, metavar="FLOAT.onnx")
 @click.argument("quantized", type=PATH, metavar="QUANTIZED.onnx")
-@click.option("--inputs", type=PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
+@options.inputs
 @options.timeout(REAL_SECONDS)
 @options.memory
 @options.hide_files
@@ -435,6 +443,10 @@ def audit(model: Path, quantized: Path, **given: Any) -> Told:
 @driftnet.command(short_help="Make a failing case or model small.")
 @click.argument("path", type=PATH, metavar="CASE|MODEL.onnx")
 @click.option("--target", default="", metavar="T", help="The target it fails on; a saved case names its own.")
+@options.inputs
+@options.calibration
+@options.option
+@options.dims
 @options.budget(60.0, "CPU time for it.")
 @click.option("--out", type=PATH, required=True, metavar="DIR", help="Where to write the reduced case.")
 @options.python
@@ -445,14 +457,15 @@ def reduce(path: Path, **given: Any) -> Told:
 
     \b
     Examples: driftnet reduce 19604402 --out smaller/
-              driftnet reduce model.onnx --target mnn --budget 300 --out reduced/
+              driftnet reduce model.onnx --target mnn --dim batch=1 --budget 300 --out reduced/
     """
     from driftnet.cli.report import progress
 
+    of_model = api.Given(**{name: given.pop(name) for name in ("inputs", "calibration", "options", "dims")})
     with progress.told(ERR, f"reducing {path}") as tell:
-        result = api.reduce(path, **given, tell=tell)
+        result = api.reduce(path, given=of_model, **given, tell=tell)
     _warn_of_the_network(result)
-    return Told(result, tables.fields)
+    return Told(result, tables.fields, 2 if result["interrupted"] else 0)
 
 
 @driftnet.command(short_help="Set the status of a cause or case.")
@@ -597,7 +610,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     An error of driftnet itself is told with its traceback on stderr.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    as_json = "--json" in words
     _open_streams()
     try:
         default_map = defaults.read(Path("pyproject.toml"), driftnet.commands)
@@ -614,17 +626,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
             from driftnet.targets.registry import registered
 
             hint = f"--target is one of {', '.join(sorted(registered()))}, or one with a release; {hint}"
-        status = _fail(UserError(e.format_message(), hint=hint), as_json)
+        status = _fail(UserError(e.format_message(), hint=hint), words)
     except UserError as e:
-        status = _fail(e, as_json)
+        status = _fail(e, words)
     except (KeyboardInterrupt, click.Abort):
-        status = _fail(UserError("interrupted", kind="interrupted"), as_json)
+        status = _fail(UserError("interrupted", kind="interrupted"), words)
     except Exception as e:  # whatever it is, it is no finding: the status must not be Python's own, 1
         if lacking := health.fault(e):
-            sys.exit(_fail(lacking, as_json))
+            sys.exit(_fail(lacking, words))
         traceback.print_exc()
         hint = "this is an error of driftnet itself; please report it with what stands on stderr"
-        status = _fail(UserError(f"{type(e).__name__}: {e}", hint=hint, kind="internal"), as_json)
+        status = _fail(UserError(f"{type(e).__name__}: {e}", hint=hint, kind="internal"), words)
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -650,15 +662,18 @@ def _warn_of_the_network(result: Mapping[str, Any]) -> None:
         ERR.print(f"warning: {NO_NETWORK_NAMESPACE}")
 
 
-def _fail(error: UserError, as_json: bool) -> int:
+def _fail(error: UserError, words: Sequence[str]) -> int:
     leave_nothing()
-    if as_json:
-        said = {"kind": error.kind, "message": error.message, "hint": error.hint}
+    hint = error.hint
+    if error.kind == "machine" and "fuzz" in words[:1]:
+        hint += "; what was found before is kept: with --resume --report DIR the run goes on"
+    if "--json" in words:
+        said = {"kind": error.kind, "message": error.message, "hint": hint}
         click.echo(json_text({"error": said}))
     else:
         ERR.print(f"driftnet: {error.message}", markup=False)
-        if error.hint:
-            ERR.print(f"  {error.hint}", markup=False)
+        if hint:
+            ERR.print(f"  {hint}", markup=False)
     return 2
 
 

@@ -39,16 +39,11 @@ as_json = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON
 
 
 def there(context: click.Context, option: click.Parameter, folder: Path) -> Path:
-    """`folder`, or the cases that came with driftnet where nobody named one and there is none.
-
-    One that somebody named and that is not there is an error, or with a typo everything would be new; --save makes it.
-    """
-    if folder.is_dir() or context.params.get("save"):
+    """`folder`. One that somebody named and that is not there is an error, or with a typo everything would be new;
+    --save makes it."""
+    is_named = context.get_parameter_source(option.name or "") is not ParameterSource.DEFAULT
+    if folder.is_dir() or context.params.get("save") or not is_named:
         return folder
-    if context.get_parameter_source(option.name or "") is ParameterSource.DEFAULT:
-        from driftnet.findings.corpus import usual
-
-        return usual()
     hint = (
         "name a folder of saved cases, an empty one if all is to be new; without --corpus those that came with driftnet"
     )
@@ -56,10 +51,10 @@ def there(context: click.Context, option: click.Parameter, folder: Path) -> Path
 
 
 def corpus(callback: Callable[[click.Context, click.Parameter, Path], Path] | None) -> Callable[[Any], Any]:
-    """--corpus; callback: what is made of the folder."""
-    default = Path("corpus")
-    text = "Folder of saved cases, the known issues; without one, those that came with driftnet."
-    return click.option("--corpus", type=PATH, default=default, callback=callback, help=text)
+    """--corpus; callback: what is made of the folder, None where it is not for what is known in it."""
+    known = ", the known issues: that alone, but ./corpus adds to those that came with driftnet" if callback else ""
+    text = f"Folder of saved cases{known}."
+    return click.option("--corpus", type=PATH, default=Path("corpus"), callback=callback, help=text)
 
 
 memory = click.option(
@@ -170,3 +165,9 @@ def recipe(context: click.Context, option: click.Parameter, text: str | None) ->
     if value is not None and not isinstance(value, dict):
         raise UserError("--recipe is not a JSON object", hint="driftnet check --help", kind="option")
     return value
+
+
+inputs = click.option("--inputs", type=PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
+calibration = click.option("--calibration", type=PATH, metavar="DIR", help="Calibration feeds, in the same formats.")
+option = several("--option", "options", "K=V", help="One option of the target.")
+dims = several("--dim", "dims", "NAME=N", size, help="Size of a symbolic dim where inputs are generated.")

@@ -42,10 +42,10 @@ def lint(
     confirm: bool = False,
     python: str | None = None,
 ) -> dict[str, Any]:
-    """Which open causes below `corpus` the nodes of `model` meet on `target`, by the causes' triggers: nothing is run.
+    """Which open causes of `corpus` the nodes of `model` meet on `target`, by the causes' triggers: nothing is run.
 
     recipe, options   the options that the model is meant for, as one value or as texts
-    corpus    None: corpus/, or what came with driftnet
+    corpus    None: corpus/, and what came with driftnet
     confirm   run what may be met: each place, cut out with recorded operands, in the sandbox
 
     "met" tells one place of a cause after the other, what matters most first; "may" what depends on what a run alone
@@ -57,8 +57,8 @@ def lint(
     installed = resolve(target, python=python)
     parsed = recipes.parsed(installed.target, options or {})
     chosen = recipes.validated(installed.target, {**(recipe or {}), **parsed})
-    known = causes_of(corpus or _usual_corpus(), installed.target)
-    graphs, count = list(hosts(proto)), len(known)
+    known = causes_of(_known(corpus), installed.target)
+    graphs, count = list(hosts(proto)), len({one.record.id for one in known})
     _demand_makers(graphs[0].graph)
     if installed.target.scheme(recipes.effective(installed.target, chosen)) is None:  # nothing fails in quantizing
         known = [one for one in known if one.stage != "quantize"]
@@ -104,19 +104,18 @@ def read_model(path: Path, tell: Callable[[str], None]) -> onnx.ModelProto:
     return read_given(path, entire=False, tell=tell)
 
 
-def _usual_corpus() -> Path:
-    from driftnet.findings.corpus import usual
+def _known(folder: Path | None) -> tuple[Path, ...]:
+    from driftnet.findings.corpus import OWN, known
 
-    return usual()
+    return known(folder or OWN)
 
 
-def causes_of(corpus: Path, target: Target) -> list[Known]:
-    """The causes of `target` below `corpus` that may still be met: those that are open or flaky and have a trigger."""
+def causes_of(roots: Sequence[Path], target: Target) -> list[Known]:
+    """The causes of `target` below `roots` that may still be met: those that are open or flaky and have a trigger."""
     found: list[Known] = []
-    for path in sorted((corpus / target.name).glob(f"*/{record.FILE}")):
-        cause = record.load(path.parent)
-        if cause.status in (Status.OPEN, Status.FLAKY):
-            found += _findings(cause, path.parent, target)
+    for cause in record.below(*roots, target=target.name):
+        if cause.path and cause.status in (Status.OPEN, Status.FLAKY):
+            found += _findings(cause, cause.path, target)
     return found
 
 

@@ -68,7 +68,7 @@ class CheckSettings:
     inputs, calibration   files or folders of feeds; else the data sets beside an only model; else feeds are made up,
               with these `dims` for symbolic ones
     recipe, options, sweep   one recipe as a whole; options as texts; or every option's every value in turn
-    corpus    folder of known cases, None: corpus/, or those that came with driftnet;   out   where reduced cases are
+    corpus    folder of known cases, None: corpus/, and those that came with driftnet;   out   where reduced cases are
               written
     python    the interpreter that holds the targets; None: this one, or one made for the release that a target names
     timeout, memory_gib   what a stage may take and a worker use; a large model is given more, by SECONDS_A_GIB and HELD
@@ -126,20 +126,13 @@ def check(
     _check_dims(proto, settings.dims)
     if settings.out:
         make_folder(settings.out)
-    feeds, samples = (
-        read_feeds(path, proto, what) if path else feeds_beside(model, proto, what)
-        for what, path in (("inputs", settings.inputs), ("calibration", settings.calibration))
-    )
-    if settings.inputs:
-        demand_numbers(feeds, "inputs", finite=False)
-    if settings.calibration:
-        demand_numbers(samples, "calibration", finite=True)
+    feeds, samples = _fed(model, proto, settings.inputs, settings.calibration)
     invented = () if feeds else tuple(value.name for value in graph_inputs(proto))
     feeds = feeds or (made_up(proto, settings.dims),)
     case = external_data.case(proto, model, feeds, samples, {"file": model.name})
     held = [resolve(word, python=settings.python) for word in settings.targets]
     runs = [(one, chosen) for one in held for chosen in _recipes(one.target, settings)]
-    known_issues = issues(corpus.usual() if settings.corpus is None else settings.corpus)
+    known_issues = issues(settings.corpus or corpus.OWN)
 
     used = np.frombuffer(mmap.mmap(-1, 8))  # CPU seconds; what a fork writes there is seen here
 
@@ -187,16 +180,18 @@ def _checked(
 
 
 def check_status(result: Mapping[str, Any]) -> int:
-    """The exit status of `check`: 1 for a failure, 3 when every failure is known, 2 when something was not judged; what
-    is accepted counts as agreement, and what a release of a target does not support under one recipe only, as in a
-    sweep, is passed over."""
+    """The exit status of `check`: 1 for a failure, 3 when every failure is known, 2 when something was not judged, or
+    what is no new failure was interrupted; what is accepted counts as agreement, and what a release of a target does
+    not support under one recipe only, as in a sweep, is passed over."""
     right = {(r["target"], r["release"]) for r in result["targets"] if r["verdict"] == Word.AGREES or r["accepted"]}
     rest = [r for r in result["targets"] if r["verdict"] != Word.AGREES and not r["accepted"]]
     rest = [r for r in rest if r["verdict"] != Word.REJECTS or (r["target"], r["release"]) not in right]
     failures = [r for r in rest if Word(r["verdict"]) in FAILURES]
-    if failures:
-        return 3 if all(r["known"] for r in failures) else 1
-    return 2 if rest else 0
+    if not all(r["known"] for r in failures):
+        return 1
+    if any(r.get("interrupted") for r in result["targets"]):
+        return 2
+    return 3 if failures else 2 if rest else 0
 
 
 def _runner(case: Case, timeout: float, memory_gib: float) -> Runner:
@@ -204,6 +199,21 @@ def _runner(case: Case, timeout: float, memory_gib: float) -> Runner:
     gib = external_data.outside(case.proto) / 2**30
     held = max(memory_gib, HELD * gib)
     return Runner(timeout=max(timeout, SECONDS_A_GIB * gib), memory_gib=held, hold_crashes=True)  # or none is known
+
+
+def _fed(
+    path: Path, model: onnx.ModelProto, inputs: Path | None, calibration: Path | None
+) -> tuple[tuple[Feed, ...], tuple[Feed, ...]]:
+    """The feeds and calibration feeds that somebody gave, or that lie beside the model; none where there are none."""
+    feeds, samples = (
+        read_feeds(given, model, what) if given else feeds_beside(path, model, what)
+        for what, given in (("inputs", inputs), ("calibration", calibration))
+    )
+    if inputs:
+        demand_numbers(feeds, "inputs", finite=False)
+    if calibration:
+        demand_numbers(samples, "calibration", finite=True)
+    return feeds, samples
 
 
 def _check_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
@@ -368,35 +378,54 @@ def _feeds_that_run(model: onnx.ModelProto, runner: Runner) -> list[Feed]:
     return [made_up(model, sizes, seed) for seed in range(count)]
 
 
+@dataclass(frozen=True)
+class Given:
+    """What a model is reduced with, each as in `CheckSettings`."""
+
+    inputs: Path | None = None
+    calibration: Path | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+
 def reduce(
     path: Path,
     *,
     target: str = "",
+    given: Given | None = None,
     budget: float = 60.0,
     out: Path,
     python: str | None = None,
     timeout: float = SAVED_SECONDS,
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Reduce a saved case, or a model on the inputs beside it or made-up ones, and write the result below `out`, ready
-    to be handed over.
+    """Reduce a saved case, or a model on the inputs that are given, lie beside it or are made up, and write the result
+    below `out`, ready to be handed over.
 
-    budget   CPU seconds;   tell   hears what is being done, for people
+    given    of a model;   budget   CPU seconds;   tell   hears what is being done, for people
 
     Of a cause its smallest case is reduced ("of"); a case that has the cause's digits, and is not that one, is told
     ("not"). A saved case of a target that is not installed runs on the newest release that it was seen in. Raises
-    UserError when the case does not fail: there is nothing to reduce then; and when `out` cannot be written.
+    UserError when the case does not fail: there is nothing to reduce then; when `out` cannot be written; and for inputs
+    or options beside a saved case, which has its own.
     """
-    name, path, misdeclared = path, located_case(path), list[str]()
+    name, path, misdeclared, given = path, located_case(path), list[str](), given or Given()
     before = corpus.load(path) if path.is_dir() else None
+    if before and given != Given():
+        what = f"{path} is a saved case, which has inputs and options of its own"
+        raise UserError(what, hint=f"of its model alone: driftnet reduce {path}/model.onnx ...", kind="option")
     if before:
         case, chosen = before.case, before.recipe
         word = target or (before.target if python else where_seen(before.target, before.seen))
     else:
         proto = corpus.read_given(path, entire=False, tell=misdeclared.append)
-        feeds = feeds_beside(path, proto, "inputs") or (made_up(proto, {}),)
-        case, chosen, word = external_data.case(proto, path, feeds), {}, target or DEFAULT_TARGETS[0]
+        _check_dims(proto, given.dims)
+        feeds, samples = _fed(path, proto, given.inputs, given.calibration)
+        case = external_data.case(proto, path, feeds or (made_up(proto, given.dims),), samples)
+        chosen, word = {}, target or DEFAULT_TARGETS[0]
     installed, other = resolve(word, python=python), namesake(name, path)
+    if given.options:
+        chosen = recipe.validated(installed.target, recipe.parsed(installed.target, given.options))
     make_folder(out)
     with _runner(case, timeout, MEMORY_GIB) as runner:
         trial, cpu_before = Trial(case, installed, chosen, runner), runner.all_cpu_seconds
@@ -462,7 +491,7 @@ def _nothing_to_reduce(what: str, verdict: Verdict, path: Path, before: corpus.S
         message = f"nothing to reduce: {what}" + (f": {verdict.message}" if verdict.message else "")
         hint = "give --target another target or release"
         if not path.is_dir():
-            hint += f", or your own inputs and options: driftnet check {path} --inputs FEEDS --out DIR"
+            hint += ", or your own inputs and options: --inputs, --dim, --option"
     return UserError(message, hint=hint, kind="case")
 
 

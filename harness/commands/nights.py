@@ -51,9 +51,9 @@ class InNight:
     unasked: int = 0
 
     @property
-    def roots(self) -> tuple[Path, Path]:
+    def roots(self) -> tuple[Path, ...]:
         """Where known causes are."""
-        return self.plan.corpus, self.state / states.CASES
+        return *corpus.known(self.plan.corpus), self.state / states.CASES
 
     def put(self, id: str, cause: Tracked) -> None:
         """Write down what is known of a cause from now on."""
@@ -72,9 +72,8 @@ def begin(plan: Plan, state: Path, tell: Tell) -> tuple[Plan, InNight]:
     corpus.sweep(state / states.CASES)
     moment = datetime.now(UTC)
     targets = [resolve(word, python=plan.python) for word in plan.targets]
-    night = InNight(
-        f"{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}", plan, state, states.load(state), states.causes(plan.corpus)
-    )
+    known = states.causes(*corpus.known(plan.corpus))
+    night = InNight(f"{moment:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}", plan, state, states.load(state), known)
     told = Night(moment.isoformat(timespec="seconds"), plan.seed, {one.target.name: one.release for one in targets})
     night.ledger = structs.replace(night.ledger, nights={**night.ledger.nights, night.id: told})
     names = {one.target.name for one in targets}

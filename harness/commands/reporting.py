@@ -69,6 +69,9 @@ def report(paths: Sequence[Path] = (Path("corpus"),), *, out: Path) -> dict[str,
     times = {entry.id: entry.times for run in runs for entry in run.summary.findings}
     found = {saved.id: saved for saved in map(corpus.load, corpus.folders(paths))}
     found = {saved.id: saved for saved in _known(runs) if saved.id not in found} | found
+    if not (found or runs):
+        what = f"no run and no saved case below {', '.join(map(str, paths))}"
+        raise UserError(what, hint="driftnet fuzz makes a run; driftnet triage brings cases into corpus/", kind="case")
     told = [(saved, _entry(saved, times.get(saved.id, 0), new)) for saved in found.values()]
     before = runs[-2] if len(runs) > 1 else _before(runs[0].path) if runs else None
     return {

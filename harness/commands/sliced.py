@@ -48,9 +48,10 @@ class Budget:
     @property
     def plan(self) -> Plan:
         """The same as a campaign, whose folder no other run knows: what one has found another finds again."""
-        known = corpus.usual() if self.corpus is None else self.corpus
         report = self.root / TESTS / f"fuzz-{self.seed}"
-        return Plan(report=report, targets=self.targets or DEFAULT_TARGETS, seed=self.seed, corpus=known)
+        return Plan(
+            report=report, targets=self.targets or DEFAULT_TARGETS, seed=self.seed, corpus=self.corpus or corpus.OWN
+        )
 
     def check(self) -> None:
         """Raises UserError for what there is not: a target, a corpus, minutes."""

@@ -10,6 +10,7 @@ from driftnet.causes import record
 from driftnet.causes.impact import ranked
 from driftnet.causes.predicate import ONE_NODE
 from driftnet.causes.record import CauseRecord, Status
+from driftnet.findings.corpus import known
 from driftnet.findings.trial import Trial, look
 from driftnet.generators.building.profile import Profile
 from driftnet.generators.ops.registry import REGISTRY
@@ -58,7 +59,8 @@ def support(
     against    another release, or another target, that is given the same models: what it does otherwise
     options    of the target, as a person writes them; without any, those under which nothing is quantized
     operators  only these;   budget   CPU seconds, in which each operator gets as many models as any other
-    root       the corpus, whose causes are told beside the operators that their triggers name
+    root       the corpus, whose causes are told beside the operators that their triggers name; of corpus/ also those of
+        what came with driftnet
 
     Raises UserError for an unknown operator, target or option.
     """
@@ -167,7 +169,7 @@ def _word(counts: Mapping[str, int]) -> str:
 def _causes(root: Path, target: str) -> Mapping[str, list[CauseRecord]]:
     """Operator -> the open causes whose trigger is about a single node of it, those of most impact first."""
     found: dict[str, list[CauseRecord]] = defaultdict(list)
-    open_ones = [cause for cause in record.below(root) if cause.target == target and cause.status == Status.OPEN]
+    open_ones = [cause for cause in record.below(*known(root), target=target) if cause.status == Status.OPEN]
     for cause in ranked(open_ones, lambda cause: cause.standing):
         for name in sorted(_single(cause)):
             found[name].append(cause)

@@ -107,13 +107,14 @@ class Examiner:
         return "driftnet"  # among the arguments of a test that failed
 
     def knowing(self, folder: Path | str) -> Examiner:
-        """The same examiner, which takes the open cases below `folder` as explanations. Raises UserError where there is
-        no such folder."""
+        """The same examiner, which takes the open cases below `folder` as explanations; "corpus" is what a project has
+        saved there, and what came with driftnet. Raises UserError where there is no such folder."""
         __tracebackhide__ = True
-        if not Path(folder).is_dir():
+        if not any(root.is_dir() for root in corpus.known(Path(folder))):
             hint = "name the folder of saved cases; driftnet fuzz --save --corpus DIR begins one"
             raise UserError(f"{folder}: there is no such folder", hint=hint, kind="corpus")
-        return Examiner(self.runner, corpus.load_all(Path(folder)), found=self.found, latest=self.latest)
+        cases = map(corpus.load, corpus.known_folders(Path(folder)))
+        return Examiner(self.runner, cases, found=self.found, latest=self.latest)
 
     def check(self, case: Case, target: str, recipe: Recipe | None = None) -> Word:
         """The verdict on one run of `case`.

@@ -52,6 +52,8 @@ COMMITTED = next(
 MOST_NAMED = 4
 FIRST_SEEN = "first seen as: "
 """How a note begins that nobody has written."""
+OWN = Path("corpus")
+"""Where a project keeps its own cases."""
 _HINT = "restore the folder from version control, or remove it and let driftnet fuzz find the case again"
 
 
@@ -355,10 +357,17 @@ def read_onnx(path: Path, *, entire: bool = True) -> onnx.ModelProto:
     return model
 
 
-def usual() -> Path:
-    """The folder of known cases where nobody names one: corpus/, else those that came with this code."""
-    here = Path("corpus")
-    return here if here.is_dir() else COMMITTED
+def known(folder: Path) -> tuple[Path, ...]:
+    """The folders of known cases, where `folder` is named: that alone, but what a project keeps in OWN adds to what
+    came with this code. Of what both have, that of the first holds."""
+    is_own = folder.resolve() == OWN.resolve() != COMMITTED.resolve()
+    return (folder, COMMITTED) if is_own else (folder,)
+
+
+def known_folders(folder: Path) -> list[Path]:
+    """The case folders below `known`, each case once."""
+    found = [path for root in known(folder) if root.is_dir() for path in folders([root])]
+    return list({path.name: path for path in reversed(found)}.values())[::-1]
 
 
 def folders(paths: Sequence[Path]) -> list[Path]:

@@ -288,5 +288,6 @@ def _is_wrong(sort: str) -> bool:
 
 
 def issues(folder: Path) -> list[KnownIssue]:
-    """What is known by the cases saved below `folder`: a fixed one explains nothing any more."""
-    return [KnownIssue(saved) for saved in corpus.load_all(folder) if saved.status != Status.FIXED]
+    """What is known where `folder` is named (`corpus.known`): a fixed case explains nothing any more."""
+    cases = map(corpus.load, corpus.known_folders(folder))
+    return [KnownIssue(saved) for saved in cases if saved.status != Status.FIXED]

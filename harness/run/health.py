@@ -53,7 +53,7 @@ def fault(error: BaseException) -> UserError | None:
 
 
 def _fault(message: str) -> UserError:
-    hint = "what was found before is kept; free it or raise the limit, then go on (fuzz: --resume)"
+    hint = "free it or raise the limit, then run this again"
     return UserError(message, hint=hint, kind="machine")
 
 

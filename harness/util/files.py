@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, and folders to write them into."""
 
 import contextlib
+import errno
 import fcntl
 import json
 import math
@@ -75,11 +76,14 @@ def disk_error(path: Path, e: OSError) -> UserError:
     """What to tell a person when `path` could not be written; of a folder that was copied, what its first file met."""
     several = isinstance(e, shutil.Error) and isinstance(e.args[0], list)
     reason = e.args[0][0][-1] if several else e.strerror or e
-    return UserError(
-        f"cannot write {path}: {reason}; what was saved before is untouched",
-        hint="free some space, or name another folder",
-        kind="disk",
-    )
+    what = f"cannot write {path}: {reason}; what was saved before is untouched"
+    return UserError(what, hint=_remedy(e), kind="disk")
+
+
+def _remedy(e: OSError) -> str:
+    mend = {errno.EACCES: "mend its permissions, or ", errno.EPERM: "mend its permissions, or "}
+    full = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or ")
+    return f"{(mend | full).get(e.errno or 0, '')}name another folder"
 
 
 def sync(path: Path) -> None:
@@ -208,8 +212,4 @@ def make_folder(folder: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as e:
-        raise UserError(
-            f"cannot write into {folder}: {e.strerror}",
-            hint="name another folder, or mend its permissions",
-            kind="disk",
-        ) from e
+        raise UserError(f"cannot write into {folder}: {e.strerror}", hint=_remedy(e), kind="disk") from e

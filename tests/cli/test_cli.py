@@ -1,5 +1,6 @@
 """The command line: bad input is one clear message with what to do, exit status 2, and never a traceback."""
 
+import errno
 import json
 import os
 import re
@@ -24,6 +25,7 @@ from driftnet.diagnosis.result import Checked
 from driftnet.findings import corpus
 from driftnet.model.verdict import Verdict, Word
 from driftnet.run.runner import Runner
+from driftnet.util.errors import UserError
 
 from tests.findings.test_corpus import saved_relu
 from tests.support import models
@@ -258,7 +260,7 @@ def _options(command):
 def test_nothing_to_reduce_is_said(driftnet, model, tmp_path):
     result = driftnet("reduce", model, "--target", "mnn", "--out", tmp_path / "out")
     assert_one_clear_message(result, says=f"nothing to reduce: mnn agrees on {model}\n")
-    assert f"driftnet check {model} --inputs" in result[2]
+    assert "your own inputs and options: --inputs, --dim, --option" in result[2]
 
 
 def test_an_unknown_command_is_named(driftnet):
@@ -394,6 +396,55 @@ def test_defaults_are_called_like_options(driftnet, tmp_path, monkeypatch):
     (tmp_path / "pyproject.toml").write_text(table)
     monkeypatch.chdir(tmp_path)
     assert_one_clear_message(driftnet("fuzz"), says="there is no target 'tensorrt'")
+
+
+@pytest.mark.parametrize(
+    "words", [["lint", "m.onnx"], ["support"], ["bisect", "m"], ["reduce", "m", "--out", "o"], ["generate"]]
+)
+def test_of_targets_where_one_can_be_named_none_is_dropped(driftnet, words):
+    result = driftnet(*words, "--target", "mnn", "--target", "onnxruntime-quant")
+    assert_one_clear_message(result, says=f"{words[0]} takes one --target: run it once for each")
+
+
+@pytest.mark.parametrize(("command", "goes_on"), [("fuzz", True), ("targets", False)])
+def test_only_a_run_that_can_go_on_is_told_so_when_the_machine_fails(driftnet, monkeypatch, command, goes_on):
+    def full(*args, **options):
+        raise OSError(errno.ENOSPC, "No space left on device", "x")
+
+    monkeypatch.setattr(api, command, full)
+    result = driftnet(command)
+    assert_one_clear_message(result, says="free it or raise the limit, then run this again")
+    assert ("--resume" in result[2]) is goes_on
+
+
+def test_a_report_of_nothing_is_an_error(driftnet, tmp_path):
+    result = driftnet("report", tmp_path, "--out", tmp_path / "out")
+    assert_one_clear_message(result, says=f"no run and no saved case below {tmp_path}")
+
+
+def test_a_model_is_reduced_with_the_sizes_and_options_that_are_given(driftnet, tmp_path, monkeypatch):
+    tried = []
+
+    def checked(trial, *rest, **how):
+        tried.append(trial)
+        raise UserError("seen")
+
+    monkeypatch.setattr(checks, "check", checked)
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 4])
+    made = onnx.helper.make_empty_tensor_value_info("y")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [value], [made])
+    onnx.save(onnx.helper.make_model(graph, ir_version=8), tmp_path / "model.onnx")
+    words = ["--target", "mnn", "--dim", "n=3", "--option", "optimize_level=0", "--out", tmp_path / "out"]
+    assert_one_clear_message(driftnet("reduce", tmp_path / "model.onnx", *words), says="seen")
+    (trial,) = tried
+    assert (trial.case.feeds[0]["x"].shape, trial.recipe) == ((3, 4), {"optimize_level": 0})
+
+
+def test_inputs_and_options_are_of_models_and_saved_cases_have_their_own(driftnet, model, tmp_path):
+    words = ["--dim", "batch=2", "--out", tmp_path / "out"]
+    result = driftnet("reduce", saved_case("c4a8227f"), *words)
+    assert_one_clear_message(result, says="is a saved case, which has inputs and options of its own")
+    assert_one_clear_message(driftnet("reduce", model, *words), says="no input of the model has a dim called 'batch'")
 
 
 def test_an_error_of_driftnet_itself_exits_2_with_its_traceback_on_stderr(driftnet, monkeypatch):

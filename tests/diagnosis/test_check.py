@@ -578,6 +578,8 @@ def test_what_one_recipe_of_a_sweep_does_not_support_is_passed_over(words, statu
         target, _, release = asked.partition("==")
         said.append({"target": target, "release": release, "verdict": verdict, "accepted": "", "known": ""})
     assert api.check_status({"targets": said}) == status
+    said[-1]["interrupted"] = True
+    assert api.check_status({"targets": said}) == (1 if status == 1 else 2), "there may be more"
 
 
 @pytest.mark.parametrize("given", [{"atol": 1.0}, {"accept": "why"}])

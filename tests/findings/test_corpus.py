@@ -9,15 +9,21 @@ import numpy as np
 import onnx
 import pytest
 from driftnet import api
+from driftnet.campaign import state
+from driftnet.campaign.shard import Plan, Shard
+from driftnet.commands.testing import Examiner
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
+from driftnet.findings.issues import issues
 from driftnet.model.inspect import digest
 from driftnet.model.verdict import Verdict, Word
+from driftnet.run.runner import Runner
 from driftnet.util.errors import UserError
 from driftnet.util.machine import description
 from onnx import TensorProto, helper
 
 from tests.support import models, mutants
+from tests.support.paths import ROOT
 
 
 def saved_relu(**changes):
@@ -316,3 +322,35 @@ def test_drafts_of_other_processes_are_no_cases(folder, tmp_path):
     draft.mkdir()
     (draft / "model.onnx").write_bytes(b"")
     assert corpus.folders([tmp_path]) == [folder]
+
+
+def test_what_a_project_has_saved_adds_to_what_came_with_driftnet_and_goes_before_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(corpus, "COMMITTED", tmp_path / "bundled")
+    ids = [f"test_relu_{digit * 8}" for digit in "abc"]
+    for place, names, changes in (("bundled", ids[:2], {}), ("corpus", ids[1:], {"status": "fixed"})):
+        for id in names:
+            corpus.save(saved_relu(id=id, **changes), tmp_path / place)
+
+    def known(folder):
+        plan = Plan(report=tmp_path / "run", corpus=Path(folder), targets=("mnn",))
+        with Runner() as runner:
+            shard, examiner = Shard(plan, runner, stopping=lambda: False), Examiner(runner).knowing(folder)
+        states = state.causes(*corpus.known(Path(folder)))
+        told = {saved.id: saved.status == "fixed" for kept in states.values() for saved in kept.cases}
+        assert told == {id: id in shard.fixed for id in (*shard.known_issues, *shard.fixed)}
+        assert {*shard.known_issues} == {one.id for one in issues(Path(folder))}
+        assert ({*shard.known_issues}, {*shard.fixed}) == ({i.id for i in examiner.known_issues}, {*examiner.fixed})
+        return sorted(shard.known_issues), sorted(shard.fixed)
+
+    for own in ("corpus", tmp_path / "corpus"):
+        assert known(own) == (ids[:1], ids[1:]), f"of {own}"
+    assert known("bundled") == (ids[:2], []), "another folder is not alone"
+    (tmp_path / "corpus").rename(tmp_path / "other")
+    assert known("corpus") == (ids[:2], []), "a project that has saved nothing"
+    assert known("other") == ([], ids[1:])
+
+
+def test_in_a_clone_what_came_with_driftnet_is_known_once(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert corpus.known(Path("corpus")) == (Path("corpus"),)

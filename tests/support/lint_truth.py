@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, default=Path("corpus"))
     asked = parser.parse_args()
     installed = resolve(asked.target)
-    known, options = causes_of(asked.corpus, installed.target), recipe_facts(installed.target, {})
+    known, options = causes_of([asked.corpus], installed.target), recipe_facts(installed.target, {})
     failing = named = maybe = told = wrong = 0
     with trusting(), Runner(small_models=True) as runner:
         for name, case in models(asked, Profile(**installed.target.profile)):

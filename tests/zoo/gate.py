@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--every", type=int, default=1, help="only each so many-th recipe, others for each network")
     given = parser.parse_args(arguments)
     recipes = given.recipes.split(",") if given.recipes else list(RECIPES)
-    known, counts = issues(corpus.usual()), Counter[str]()
+    known, counts = issues(corpus.OWN), Counter[str]()
     with Runner(small_models=True) as runner:
         for number, (name, case) in enumerate(ordinary()):
             if name in given.models.split(",") or not given.models:
