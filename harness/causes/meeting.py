@@ -15,6 +15,7 @@ from driftnet.causes.impact import ranked
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.causes.record import CauseRecord
 from driftnet.causes.words import SHOWS, atom_in_words, otherwise, region_in_words
+from driftnet.util.options import written
 
 TRUSTED = 0.85
 """The share of the instances that a trigger named that has to have failed, for its word to be taken. At .95 3 of 354
@@ -89,7 +90,7 @@ class Meeting:
     @property
     def advice(self) -> str:
         """What to do instead: options under which it is gone, and what lies outside of the trigger."""
-        options = [f"{name} = {value}" for name, value in self.cause.remedy.items()]
+        options = written(self.cause.remedy)
         ways = [f"option {', '.join(options)}"] if options else []
         ways += otherwise(self.region, self.cause.trigger.shape if self.cause.trigger else None, self.instead)
         return "; or ".join(ways[:ADVICE])

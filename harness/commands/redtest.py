@@ -16,6 +16,7 @@ from driftnet.handover.markdown import plain
 from driftnet.model.inspect import Case, Feed, elements, nodes
 from driftnet.util.errors import shortened
 from driftnet.util.files import make_folder, replace_text
+from driftnet.util.options import written
 from onnx import printer
 
 WIDTH = 72
@@ -39,7 +40,7 @@ def told(saved: SavedCase, release: str, drawn: Case | None, actual: Sequence[Fe
         *_prose(shortened(saved.verdict.message, LONGEST)),
         "",
         *model(saved.case, drawn),
-        *([f"options: {dict(saved.recipe)}"] if saved.recipe else []),
+        *([f"options: {', '.join(written(saved.recipe))}"] if saved.recipe else []),
         *values(saved.case.feeds, saved.expected, actual),
         "",
         f"replay it:  driftnet replay {name}",

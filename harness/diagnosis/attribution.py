@@ -16,6 +16,7 @@ from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.reduce.problem import shrink
 from driftnet.targets.environments import onnx_engine
 from driftnet.targets.recipe import Recipe, canonical
+from driftnet.util.options import text
 from onnx import helper
 
 Watch = Callable[[Trial], Ran]
@@ -34,7 +35,7 @@ class Remedy:
     stage: str
 
     def __str__(self) -> str:
-        return f"{self.option} = {','.join(self.value) if isinstance(self.value, list) else self.value}"
+        return f"{self.option}={text(self.value)}"
 
 
 def with_options(trial: Trial, options: Recipe) -> Trial:

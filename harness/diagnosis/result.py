@@ -16,6 +16,7 @@ from driftnet.model.inspect import nodes as size
 from driftnet.model.verdict import Observation, Verdict
 from driftnet.model.windows import Judged
 from driftnet.reduce.reducer import MINIMAL
+from driftnet.util.options import written
 
 WORST = 5
 """Tensors that are told with their error and their bound, those nearest to it or farthest beyond."""
@@ -106,7 +107,7 @@ class Cost:
     options: Mapping[str, Any]
 
     def __str__(self) -> str:
-        remedy = ", ".join(f"{k}={','.join(v) if isinstance(v, list) else v}" for k, v in self.options.items())
+        remedy = ", ".join(written(self.options))
         cost = f"{self.kernel} costs {self.moved:.1e} of output {self.output!r} (relative L2)"
         return f"{cost}, gone with {remedy}, which leaves an error of {self.left:.1e}"
 

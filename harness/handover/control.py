@@ -22,6 +22,7 @@ from driftnet.model.verdict import Kind, Observation, Verdict, Word
 from driftnet.run.reference import ReferenceError
 from driftnet.targets.interface import STAGES
 from driftnet.targets.recipe import Recipe, canonical
+from driftnet.util.options import text
 
 SECONDS = 4.0
 """CPU seconds of all processes that the search may take."""
@@ -227,7 +228,7 @@ def ablation(saved: SavedCase, trial: Trial, seconds: float) -> list[tuple[str, 
                 alike = found.failed and (found.stage, found.kind) == (saved.stage, saved.kind)
                 told = "fails in the same way" if alike else f"fails otherwise: {found.kind} in {found.stage}"
                 quiet = {Word.AGREES: AGREES, Word.REJECTS: "is refused"}.get(found.word, "cannot be told")
-                table.append((option.name, str(value), told if found.failed else quiet))
+                table.append((option.name, text(value), told if found.failed else quiet))
     return table
 
 

@@ -41,6 +41,7 @@ from driftnet.targets.environments import Installed, installs
 from driftnet.targets.interface import STAGES
 from driftnet.targets.recipe import effective, validated
 from driftnet.util.files import replace_text
+from driftnet.util.options import written
 from driftnet.util.templates import templates
 
 RUN_SECONDS, HANGING_SECONDS = 60, 5
@@ -258,9 +259,10 @@ def issue(
             "proof": proof,
             "by_chance": saved.status == Status.FLAKY,
             "remedies": list(
-                dict.fromkeys([*remedies, *(f"{name} = {value}" for name, value, told in ablation if told == AGREES)])
+                dict.fromkeys([*remedies, *(f"{name}={value}" for name, value, told in ablation if told == AGREES)])
             ),
             "ablation": ablation,
+            "options": ", ".join(written(saved.recipe)) or "defaults",
         },
     )
     return markdown.page(text)

@@ -116,3 +116,24 @@ def test_a_finding_of_a_run_is_named_by_its_digits_and_its_page_opened(tmp_path,
     assert "no browser opens here; the page: reports/html/causes/mnn-0123abcd.html" in said
     (page,) = opened
     assert page == (tmp_path / "reports/html/causes/mnn-0123abcd.html").as_uri()
+
+
+def test_what_lint_tells_can_be_copied_and_is_neither_cut_nor_broken():
+    met = {"cause": "mnn_execute_wrong-values_conv_0123abcd", "severity": "wrong", "upstream": ""}
+    met |= {"title": f"{LONG}: wrong", "when": LONG, "advice": f"anything but {LONG}"}
+    met = [met | {"op_type": "Conv", "node": f"node{k}"} for k in range(5)]
+    rest = {"causes": 7, "target": "mnn", "release": "1", "seconds": 0.1, "misdeclared": [], "may": []}
+    said = io.StringIO()
+    tables.lint(Console(file=said, width=80), {**rest, "met": met})
+    assert said.getvalue().splitlines() == [
+        "1 known cause met of 7 of mnn 1; 0 more may be (0.10 CPU s)",
+        "met:",
+        "0123abcd wrong: Conv node0, Conv node1, Conv node2 and 2 more",
+        f"  {LONG}: wrong",
+        f"  instead: anything but {LONG}",
+    ]
+
+
+def test_of_many_words_in_a_line_the_first_are_told():
+    assert tables.several(["a", "b", "c"], 3) == "a, b, c"
+    assert tables.several(["a", "b", "c", "d"], 3) == "a, b, c and 1 more"

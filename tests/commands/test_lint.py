@@ -13,6 +13,7 @@ from driftnet.causes.predicate import trigger_of
 from driftnet.causes.record import CauseRecord, Severity, Status
 from driftnet.cli import main
 from driftnet.commands import confirming, linting
+from driftnet.findings import corpus
 from driftnet.util.errors import UserError
 from onnx import TensorProto, helper, numpy_helper, save
 
@@ -76,7 +77,7 @@ def test_a_node_that_meets_a_trigger_is_named_with_what_to_do_instead(lint):
     (met,) = result["met"]
     want = {"cause": "pool_aaaaaaaa", "node": "pool", "op_type": "MaxPool", "severity": "crash", "upstream": url}
     assert {key: met[key] for key in want} == want
-    assert met["advice"] == "option optimize_level = 0; or with `strides` stated"
+    assert met["advice"] == "option optimize_level=0; or with `strides` stated"
     assert api.lint_status(result) == 1
 
 
@@ -249,3 +250,16 @@ def test_the_command_imports_nothing_of_what_others_need():
 def test_whatever_the_api_lists_is_there():
     missing = [name for name in api.__all__ if not hasattr(api, name)]
     assert missing == [], f"driftnet.api lists {missing}, and has none of them"
+
+
+def test_what_a_project_says_of_a_cause_goes_before_what_came_with_driftnet(lint, tmp_path, monkeypatch):
+    relu = [{"fact": "0.op", "is": "Relu"}]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(corpus, "COMMITTED", tmp_path / "bundled")
+    mended = dataclasses.replace(cause("pool_aaaaaaaa", *POOL), status=Status.FIXED)
+    for one in (cause("pool_aaaaaaaa", *POOL), cause("relu_bbbbbbbb", *relu)):
+        (folder := tmp_path / "bundled" / "mnn" / one.id).mkdir(parents=True)
+        record.save(one, folder)
+    pool = helper.make_node("MaxPool", ["x"], ["r"], kernel_shape=[1, 1])
+    result = lint([pool, helper.make_node("Relu", ["r"], ["y"])], mended, corpus=None)
+    assert [m["cause"] for m in result["met"]] == ["relu_bbbbbbbb"]

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 from driftnet.targets import recipe
-from driftnet.targets.environments import resolve
+from driftnet.targets.environments import declared, resolve
 from driftnet.targets.interface import Option, Scheme, Target
+from driftnet.targets.registry import registered
 from driftnet.util.errors import UserError
+from driftnet.util.options import written
 
 OPTIONS = (
     Option("level", "convert", (1, 0, 2), "optimization level"),
@@ -113,3 +115,17 @@ def test_the_recipe_without_quantizing_is_the_nearest_one():
     assert recipe.unquantized(target, {}) == {}
     quantizing = resolve("onnxruntime-quant").target
     assert recipe.unquantized(quantizing, {"per_channel": True}) == {"quantize": "none"}, "its default quantizes"
+
+
+def test_what_is_written_of_a_recipe_is_what_can_be_typed():
+    def typed(target, chosen):
+        words = dict(text.split("=", 1) for text in written(chosen))
+        assert recipe.parsed(target, words) == chosen, f"{target.name}: {written(chosen)}"
+
+    for name in registered():
+        target = declared(name)
+        for option in target.options:
+            for value in option.values:
+                typed(target, {option.name: value})
+        for switch, parts in target.switches.items():
+            typed(target, {switch: [*parts][:2]})

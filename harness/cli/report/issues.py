@@ -24,6 +24,7 @@ from driftnet.handover.markdown import cut, fenced, inline, page, plain
 from driftnet.model.inspect import elements, nodes
 from driftnet.util.errors import UserError
 from driftnet.util.files import disk_error, make_folder, replace_text
+from driftnet.util.options import written
 
 FOLDER, SCRIPT, ISSUE = "issues", "send.sh", "ISSUE.md"
 TITLE = 200  # characters; GitHub takes 256
@@ -96,7 +97,7 @@ def _model(saved: SavedCase) -> Iterator[str]:
     yield fenced(saved.verdict.message)
     yield ""
     size = f"{nodes(saved.case)} nodes and {elements(saved.case)} elements"
-    yield f"Options that are not the default: {inline(str(dict(saved.recipe) or 'none'))}. The model, {size}:"
+    yield f"Options that are not the default: {inline(', '.join(written(saved.recipe)) or 'none')}. The model, {size}:"
     yield ""
     if len(saved.case.model) <= MOST_PRINTED:
         yield fenced(onnx.printer.to_text(saved.case.proto))

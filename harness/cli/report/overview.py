@@ -17,6 +17,7 @@ from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.model.verdict import Word
 from driftnet.util.files import replace_text
+from driftnet.util.options import written
 
 Row = Mapping[str, Any]
 HANDED_OVER = ("model.onnx", "reproduce.py", "reproduce_onefile.py", "ISSUE.md")
@@ -84,7 +85,7 @@ def _case(saved: SavedCase, row: Row, out: Path, answer: Answer | None) -> dict[
         "upstream": reported(saved.upstream),
         "sentence": row.get("trigger", ""),
         "place": str(of_case.place) if of_case else "",
-        "recipe": ", ".join(f"{k} = {v}" for k, v in saved.recipe.items()) or "defaults",
+        "recipe": ", ".join(written(saved.recipe)) or "defaults",
         "shown": shown(saved.case, saved.expected),
         "answer": answer,
         "compared": compared(saved, answer) if answer else [],

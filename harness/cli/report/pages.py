@@ -12,6 +12,7 @@ from driftnet.commands.models import check_status
 from driftnet.findings import corpus
 from driftnet.model.verdict import FAILURES, Word
 from driftnet.util.files import json_text, replace_text
+from driftnet.util.options import written
 
 SENTENCES = {
     0: "Right: what comes out is what should, or is accepted.",
@@ -73,8 +74,9 @@ def write_support(result: Mapping[str, Any], out: Path) -> Path:
         {**one, "said": tables.counts(one["counts"]), "shown": _failing(one["forms"])} for one in result["operators"]
     ]
     words = dict(Counter(one["word"] for one in operators))
+    options = ", ".join(written(result["options"])) or "defaults"
     page = out / "support.html"
-    replace_text(page, rendered("support.html", {**result, "operators": operators, "words": words}))
+    replace_text(page, rendered("support.html", {**result, "operators": operators, "words": words, "options": options}))
     replace_text(out / "support.json", json_text(result, indent=1) + "\n")
     replace_text(out / "support.md", "\n".join(_support_lines(result, operators)) + "\n")
     return page
@@ -140,8 +142,8 @@ def _failing(forms: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, 
 
 
 def _target(one: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
-    recipe = ", ".join(f"{k} = {v}" for k, v in one["recipe"].items()) or "default recipe"
-    options = [word for k, v in one["recipe"].items() for word in ("--option", f"{k}={v}")]
+    recipe = ", ".join(written(one["recipe"])) or "default recipe"
+    options = [word for option in written(one["recipe"]) for word in ("--option", option)]
     again = shlex.join(["driftnet", "check", *given, "--target", f"{one['target']}=={one['release']}", *options])
     worst = sorted(one["end_to_end"], key=lambda row: -row["relative_l2"])
     return {
@@ -159,7 +161,8 @@ def _target(one: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
 def _fault(fault: Mapping[str, Any]) -> dict[str, Any]:
     path = (fault["reduced"] or {}).get("path", "") or fault["known_path"]
     picture, chart = charts.neighbourhood(fault["around"]), charts.histogram(fault["distribution"])
-    fault = {**fault, "picture": picture, "chart": chart}
+    cures = [tables.cure(one) for one in fault["goes_away_with"]]
+    fault = {**fault, "picture": picture, "chart": chart, "goes_away_with": cures}
     if not path:
         return {**fault, "shown": None}
     saved = corpus.load(Path(path))

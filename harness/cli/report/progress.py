@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from driftnet.campaign.events import Asked, Ended, Event, Failed, Found, LeftOut, Tick, Warned
 from driftnet.campaign.summary import Summary, commonest
 from driftnet.cli.report import exchange, issues, tables
+from driftnet.util import options
 from driftnet.util.files import json_text, replace_text
 from driftnet.util.templates import templates
 from rich.console import Console
@@ -105,4 +106,6 @@ def write(result: Mapping[str, Any], folder: Path) -> None:
     """Write summary.json and summary.md, each atomically. Raises UserError (kind "disk")."""
     template = templates("driftnet.cli.report").get_template("summary.md")
     replace_text(folder / "summary.json", json_text(result, indent=1) + "\n")
-    replace_text(folder / "summary.md", template.render({**result, "impact": tables.impact}))
+    replace_text(
+        folder / "summary.md", template.render({**result, "impact": tables.impact, "written": options.written})
+    )

@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from driftnet.causes.upstream import reported
+from driftnet.util.options import written
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -13,7 +14,7 @@ Result = Mapping[str, Any]
 AGREES = "agrees"  # `Word` imports libraries of arrays
 COLOURS = {"agrees": "green", "rejects": "yellow", "invalid": "yellow", "abstains": "yellow"}
 OUTPUTS = 5  # of a model, the worst, that are shown
-UNMATCHED = 8  # nodes that are told
+SEVERAL = 8  # nodes, options or inputs that are told in a line
 OPERATORS = 20  # of which most was never asked, that are listed
 LOUD = 1e6  # decibels: of an error of 0 they are infinite
 OF_LITTLE_USE = "of little use, quantized rightly or not: an output is lost in noise"
@@ -164,19 +165,19 @@ def lint(console: Console, result: Result) -> None:
     )
     say(console, *misdeclared(result))
     for title, listed in (("met", met), ("may be met", may)):
-        table = _table(title, "severity", "nodes", "what to do instead")
+        say(console, listed and f"{title}:")
         for cause, places in groupby(listed, key=lambda m: m["cause"]):
             there = list(places)
             first = there[0]
-            upstream = f"\n  [dim]{escape(reported(first['upstream']))}[/]" if first["upstream"] else ""
-            when = "" if first["title"].startswith(first["when"]) else f"\n  [dim]{escape(first['when'])}[/]"
-            said = f"{escape(shortened(first['title'], MESSAGE))}{when}\n  [dim]{cause}[/]{upstream}"
-            named = ", ".join(f"{m['op_type']} {m['node']}" for m in there[:PLACES])
-            more = f" and {len(there) - PLACES} more" if len(there) > PLACES else ""
-            why = f"{first['why']}; " if title != "met" else ""
-            table.add_row(said, first["severity"], escape(named + more), escape(why + first["advice"]))
-        if listed:
-            console.print(table)
+            say(
+                console,
+                f"{called(cause)[0]} {first['severity']}: {several(_nodes(there), PLACES)}",
+                f"  {first['title']}",
+                not first["title"].startswith(first["when"]) and f"  {first['when']}",
+                title != "met" and f"  {first['why']}",
+                first["advice"] and f"  instead: {first['advice']}",
+                first["upstream"] and f"  {reported(first['upstream'])}",
+            )
 
 
 def audit(console: Console, result: Result) -> None:
@@ -186,15 +187,13 @@ def audit(console: Console, result: Result) -> None:
         f"[{COLOURS.get(result['verdict'], 'red')}]{result['verdict']}[/]: {counted(len(problems), 'problem')}; "
         f"{result['compared']:.1%} of the float model's nodes were compared"
     )
-    unmatched, more = result["unmatched"][:UNMATCHED], len(result["unmatched"]) - UNMATCHED
-    rest = f" and {more} more" if more > 0 else ""
     say(
         console,
         made_up(result),
         *misdeclared(result),
         result["preprocessed"]
         and "  compared with the float model as onnxruntime's pre-processing (quant_pre_process) makes it",
-        unmatched and f"  not compared: {_nodes(unmatched, ', ')}{rest}",
+        result["unmatched"] and f"  not compared: {several(_nodes(result['unmatched']))}",
         *_end_to_end(result["end_to_end"]),
         not result["usable"] and f"  {OF_LITTLE_USE}",
         *(f"  vanishes: {said}" for said in result["vanishing"]),
@@ -219,7 +218,7 @@ def audit(console: Console, result: Result) -> None:
 def check(console: Console, result: Result) -> None:
     """The verdict on one model, a paragraph a target and recipe."""
     for r in result["targets"]:
-        recipe = ", ".join(f"{k}={v}" for k, v in r["recipe"].items()) or "default recipe"
+        recipe = ", ".join(written(r["recipe"])) or "default recipe"
         where = (f" in {r['stage']}" if r["stage"] else "") + (f" ({r['kind']})" if r["kind"] else "")
         verdict = f"[{COLOURS.get(r['verdict'], 'red')}]{r['verdict']}[/]{where}{', known' if _is_known(r) else ''}"
         console.print(f"[bold]{r['target']}=={r['release']}[/] {escape(recipe)}: {verdict}")
@@ -238,8 +237,8 @@ def check(console: Console, result: Result) -> None:
             *(f"  {cost['message']}" for cost in r["kernels"] if cost["message"] not in r["message"]),
             *(f"  output {name}: random by definition: only its range is checked" for name in r["random"]),
             stages and f"  verified: {r['vouched']:.1%} of the nodes{rest}",
-            r["culprits"] and f"  {about_culprits(r)}: {_nodes(r['culprits'], ', ')}",
-            r["notes"] and f"  {about_notes(r)}: {_nodes(r['notes'], ', ')}",
+            r["culprits"] and f"  {about_culprits(r)}: {several(_nodes(r['culprits']))}",
+            r["notes"] and f"  {about_notes(r)}: {several(_nodes(r['notes']))}",
         )
         for fault in r["faults"]:
             _fault(console, fault, "fault" if r["verdict"] != AGREES else "excused")
@@ -249,7 +248,7 @@ def check(console: Console, result: Result) -> None:
 
 def made_up(result: Mapping[str, Any]) -> str:
     """Which inputs nobody gave."""
-    return result["made_up"] and f"  made up, give --inputs for real ones: {', '.join(result['made_up'])}"
+    return result["made_up"] and f"  made up, give --inputs for real ones: {several(result['made_up'])}"
 
 
 def about_culprits(check: Mapping[str, Any]) -> str:
@@ -295,12 +294,14 @@ def _end_to_end(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _fault(console: Console, fault: Mapping[str, Any], called: str) -> None:
     """One fault of a model, whatever it is called: which nodes, how badly, what is known of it."""
-    where = _nodes(fault["nodes"], " with ") or "the model as a whole"
+    named = _nodes(fault["nodes"])
+    more = f" and {len(named) - SEVERAL} more" if len(named) > SEVERAL else ""
+    where = " with ".join(named[:SEVERAL]) + more or "the model as a whole"
     stage = f", at fault is {fault['stage']}" if fault["stage"] else ""
     share = "" if fault["impact"] is None else f", explains {fault['impact']:.0%} of the error of the outputs"
     what = f"{fault['verdict']} ({fault['kind']}, {fault['tier']}){stage}{share}"
     console.print(f"  [bold]{called}[/] {escape(where)}: {what}")
-    cures = ", ".join(f"{cure['option']}={cure['value']}" for cure in fault["goes_away_with"])
+    cures = several([cure(one) for one in fault["goes_away_with"]])
     note = shortened(fault["note"], MESSAGE)
     say(
         console,
@@ -348,7 +349,7 @@ def tried(console: Console, result: Result) -> None:
     """What became of the easiest model, recipe by recipe."""
     table = _table("recipe", "verdict", "stage", "")
     for row in result["tried"]:
-        options = ", ".join(f"{name}={value}" for name, value in row["recipe"].items()) or "defaults"
+        options = ", ".join(written(row["recipe"])) or "defaults"
         table.add_row(options, row["verdict"], row["stage"], escape(row["message"]))
     say(console, f"{result['target']}=={result['release']}: a Relu of four numbers")
     console.print(table)
@@ -424,8 +425,19 @@ def say(console: Console, *lines: Any, style: str = "") -> None:
         console.print(line, style=style, markup=False, soft_wrap=True)
 
 
-def _nodes(nodes: Sequence[Mapping[str, str]], separator: str) -> str:
-    return separator.join(f"{node['op_type']} {node['node']}" for node in nodes)
+def several(words: Sequence[str], most: int = SEVERAL) -> str:
+    """The first of some words, and how many more there are."""
+    more = len(words) - most
+    return ", ".join(words[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def cure(remedy: Mapping[str, Any]) -> str:
+    """An option with which a fault goes away, as a person writes it."""
+    return written({remedy["option"]: remedy["value"]})[0]
+
+
+def _nodes(nodes: Sequence[Mapping[str, str]]) -> list[str]:
+    return [f"{node['op_type']} {node['node']}" for node in nodes]
 
 
 def _table(*columns: str) -> Table:
