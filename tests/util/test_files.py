@@ -1,5 +1,6 @@
 """What a person is told of a file that could not be written."""
 
+import errno
 import shutil
 
 import pytest
@@ -33,3 +34,15 @@ def test_a_folder_whose_name_is_too_long_is_told_as_one_that_cannot_be_made(tmp_
     with pytest.raises(UserError) as raised:
         make_folder(tmp_path / ("x" * 300))
     assert raised.value.kind == "disk"
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (errno.ENOSPC, "free some space, or name another folder"),
+        (errno.EACCES, "mend its permissions, or name another folder"),
+        (errno.EROFS, "name another folder"),
+    ],
+)
+def test_what_is_advised_mends_what_keeps_a_file_from_being_written(tmp_path, number, hint):
+    assert disk_error(tmp_path, OSError(number, "it fails")).hint == hint
