@@ -10,6 +10,7 @@ from driftnet.model.verdict import Kind, Word
 from driftnet.oracle.artifact.simulated import tier as simulation
 from driftnet.oracle.artifact.simulated.trace import regions_of
 from driftnet.oracle.artifact.simulated.weights import Weights, layers_of, problem
+from driftnet.oracle.ball_arithmetic.ball import Ball
 from driftnet.oracle.judge import judge
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme.artifact_trace import read_trace
@@ -177,6 +178,25 @@ def test_of_an_operand_that_was_moved_into_an_untold_shape_nothing_is_said_unles
         "the shape that it is moved into is the one that it had"
     )
     assert ask(runner, whole, said, [-1, 1]).word is Word.DIVERGES
+
+
+@pytest.mark.parametrize(
+    ("f", "g", "known"),
+    [
+        ([1, 100], [1.5, 100], True),
+        ([1, 100], [5, 100], False),
+        ([1, np.inf], [5, np.inf], False),
+        ([1, np.nan], [5, np.nan], False),
+        ([1, np.inf], [1, np.inf], True),
+        ([1, np.inf], [1, -np.inf], False),
+        ([1, 2], [1, np.nan], False),
+    ],
+)
+def test_what_is_computed_by_other_means_is_known_where_it_is_the_same(f, g, known):
+    f, g = (Ball(np.float64(x), None, np.dtype(np.float32)) for x in (f, g))
+    with np.errstate(all="ignore"):  # as where graphs are evaluated
+        y = simulation.by_other_means(Ball(np.ones(2), None, f.dtype), f, g)
+    assert y.undecided.any() != known
 
 
 def test_an_operation_that_the_target_does_not_know_is_named(runner):

@@ -178,9 +178,11 @@ def rounded(x: Ball, *, grids: Sequence[Grid | None], steps: float, slack: float
 @rule(BY_OTHER_MEANS)
 def by_other_means(y: Ball, f: Ball, g: Ball) -> Ball:
     """y, undecided where f and g have no number in common somewhere, beyond what approximating f may change."""
+    both = np.isfinite(f.numbers) & np.isfinite(g.numbers)
     apart = np.abs(f.numbers - g.numbers) - f.error - g.error
-    differ = (apart > BY_OTHER_MEANS_ERROR * np.abs(f.numbers).max(initial=0.0)).any()
-    return undecided_where(np.full(y.shape, differ), y)
+    limit = BY_OTHER_MEANS_ERROR * np.abs(f.numbers).max(initial=0.0, where=both)
+    one = np.where(both, apart <= limit, (f.numbers == g.numbers) | (np.isnan(f.numbers) & np.isnan(g.numbers)))
+    return undecided_where(np.full(y.shape, not one.all()), y)
 
 
 @rule(OBSERVED)
