@@ -141,29 +141,45 @@ def test_a_crash_that_is_held_says_where_it_was(holding: Zygote, name: str, sign
     assert_works(worker)
 
 
+@pytest.fixture
+def unwound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[held.Held]]:
+    """The crashes that were unwound, of which none is known yet."""
+    seen: list[held.Held] = []
+    monkeypatch.setenv("DRIFTNET_CACHE", str(tmp_path))
+    monkeypatch.setattr(held, "_unwound", lambda crash, *more, by=held._unwound: seen.append(crash) or by(crash, *more))
+    held._remembered.cache_clear()
+    yield seen
+    held._remembered.cache_clear()
+
+
 def test_a_stack_that_is_known_is_that_of_the_same_crash(
-    holding: Zygote, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    holding: Zygote, unwound: list[held.Held], tmp_path: Path
 ) -> None:
     # Once a worker has had several threads, the C library's pause has a frame of its own above the handler's.
-    unwound: list[tuple[str, ...]] = []
-    monkeypatch.setenv("DRIFTNET_CACHE", str(tmp_path))
-    held._remembered.cache_clear()
-    monkeypatch.setattr(held, "_KNOWN", {})
-    monkeypatch.setattr(held, "_unwound", lambda crash, unwind=held._unwound: unwound.append(()) or unwind(crash))
     for _ in range(2):
         assert "_ctypes string_at" in call(holding.worker(), "segfault_beside_a_thread").frames
     assert len(unwound) == 1, f"one crash, seen twice, was unwound {len(unwound)} times"
-    assert all(map(any, held._KNOWN)), "a stack is known by an instruction, never by nothing"
-    held._KNOWN.clear()
+    assert all(held._remembered()), "a stack is known by an instruction, never by nothing"
     kept = tmp_path / held.STACKS
-    kept.write_bytes(b"[half a li\n" + kept.read_bytes())
+    kept.write_bytes(b'[half a li\n["a", [], "b", ["\xff\xfe"]]\n' + kept.read_bytes())
     held._remembered.cache_clear()
     assert "_ctypes string_at" in call(holding.worker(), "segfault_beside_a_thread").frames
     assert len(unwound) == 1, "what an earlier process has unwound is remembered"
+
+
+def test_an_instruction_that_others_have_called_before_is_told_by_its_own_callers(
+    holding: Zygote, unwound: list[held.Held]
+) -> None:
+    number, array = (call(holding.worker(), name).frames for name in ("read_a_number", "read_from_an_array"))
+    assert number[0] == array[0], "they should crash in the same function"
+    assert number != array, f"both are called by {number[1:]}"
+    assert [call(holding.worker(), "read_a_number").frames, len(unwound)] == [number, 2]
+
+
+def test_a_stack_is_known_for_the_builds_of_all_its_modules() -> None:
     there = os.stat(_ctypes.__file__)
-    assert held._build(os.getpid(), ("_ctypes+0x1",)) == f"_ctypes+0x1 {there.st_size}:{there.st_mtime_ns}", (
-        "of another build nothing is known"
-    )
+    assert held._builds(os.getpid(), ["_ctypes+0x1"]) == f"{there.st_size}:{there.st_mtime_ns}"
+    assert held._builds(os.getpid(), ["_ctypes+0x1", "nobody's+0x1"]) == "", "of one of them nobody knows the build"
 
 
 def test_a_crash_that_is_not_held_has_no_frames(worker: Worker) -> None:

@@ -66,6 +66,14 @@ def segfault() -> None:
     ctypes.string_at(0)
 
 
+def read_a_number() -> None:
+    ctypes.c_int.from_address(16).value  # noqa: B018
+
+
+def read_from_an_array() -> None:
+    (ctypes.c_int * 1).from_address(16)[0]
+
+
 def segfault_in_a_child() -> None:
     if (child := os.fork()) == 0:
         segfault()

@@ -13,17 +13,19 @@ import math
 import os
 import platform
 import re
-import struct
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import msgspec
 from driftnet.run.sandbox.inside import FATAL
 from driftnet.util import files
+from msgspec import Struct
+from msgspec.structs import replace
 
-_CODE = struct.Struct("<512Q")
+_NEXT, _MOST = 512, 2**16
+"""Words of a stack among which return addresses are guessed, and bytes of it that are read."""
 _X86_64 = (168, 176)
 """Where above its top the stack of a handler holds the stack pointer and the instruction pointer of what crashed:
 a return address, then a ucontext whose registers begin after 40 bytes, these two the 16th and 17th."""
@@ -37,9 +39,10 @@ _STANDARD = re.compile(r"(^|\w )(std::|__gnu_cxx::|operator new|operator delete|
 _HANDLER, _NEAR = 512, 2**16
 """Bytes of stack that `pause` may use, and that may lie between it and what crashed."""
 _TRIES = 5  # a thread that ends meanwhile cannot be looked at
-STACKS, MOST_KEPT = "stacks-1", 2**20
-"""The file, of the format 1, in which stacks are remembered, and bytes after which it begins anew."""
-_KNOWN: dict[tuple[str, ...], tuple[str, ...]] = {}
+TOLD = 3
+"""Frames of the system under test by which a crash is told."""
+STACKS, MOST_KEPT = "stacks-2", 2**20
+"""The file, of the format 2, in which stacks are remembered, and bytes after which it begins anew."""
 
 
 @dataclass(frozen=True)
@@ -67,69 +70,88 @@ def find(pids: Iterable[int]) -> Held | None:
 def stack(held: Held) -> tuple[str, ...]:
     """The frames of the crash, innermost first, as "module symbol", or "module+0x12ab" where there is no symbol.
 
-    An offset holds within one build of the module. Empty where the stack cannot be read. Frames of handlers are left
-    out. Stacks with the same instruction on top, in code of the target's own, are unwound once in this process. (With
-    what lies below it on the stack, some of it left from earlier calls, .4 of the CPU time in which a trigger was
-    learned went into unwinding alike ones.)
+    An offset holds within one build of the module. They end with the last of which `telling` says. Empty where the
+    stack cannot be read. Frames of handlers are left out. A stack that was unwound once on this machine is known again
+    by its return addresses, each where it was; unwinding is .4 of the CPU time in which a trigger is learned.
     """
-    trail = tuple(_trail(held))
-    key = trail if trail and _says_nothing(trail[0]) else trail[:1]
-    if all(map(_says_nothing, key)):  # any process may crash in `abort`
-        return tuple(_unwound(held))
-    known = _KNOWN.get(key)
-    if known is None:
-        build = _build(held.pid, key)
-        known = _remembered().get(build, ())
-        if not known:
-            known = tuple(_unwound(held))
-            if not known and not key[0]:  # from a jump to nowhere there is no way back for an unwinder
-                known = key[1:]
-            if known and build:
-                _remember(build, known)
-        if known:
-            _KNOWN[key] = known
-    return known
+    maps = _maps(held.pid)
+    instruction, words = _raw(held, maps) or (0, ())
+    place = _place(instruction, maps)
+    for known in _remembered().get(place, ()):
+        if known.is_at(words, maps) and known.builds == _builds(held.pid, known.places):
+            return known.frames
+    unwound = _until_told(_unwound(held, maps))
+    frames = tuple([name for _, name in unwound])
+    if not frames and not place:  # from a jump to nowhere there is no way back for an unwinder
+        return tuple([own for word in words[:_NEXT] if (own := _place(word, maps)) and not SYSTEM.match(own)][:TOLD])
+    addresses = dict.fromkeys(address for address, _ in unwound)
+    marks = [(at, _place(word, maps)) for at, word in enumerate(words) if word in addresses]
+    found = _Stack(place, tuple(marks), "", frames)
+    if place and {_place(address, maps) for address in addresses} == {*found.places}:
+        _remember(replace(found, builds=_builds(held.pid, found.places)))
+    return frames
 
 
-def _build(pid: int, key: Sequence[str]) -> str:
-    """The instructions of a key with what tells the builds of their modules from others, "" where nothing does: in
-    those, what was unwound once on this machine is so for good."""
-    modules = {place.partition("+")[0] for place in key if place}
+class _Stack(Struct, frozen=True, array_like=True):
+    """A stack that was unwound: what crashed, where on it (in words, above its top) the return addresses of its frames
+    stand, and what tells the builds of their modules from others."""
+
+    instruction: str
+    marks: tuple[tuple[int, str], ...]
+    builds: str
+    frames: tuple[str, ...]
+
+    @property
+    def places(self) -> frozenset[str]:
+        """Of the instruction, and of all that is returned to."""
+        return frozenset((self.instruction, *(place for _, place in self.marks)))
+
+    def is_at(self, words: Sequence[int], maps: Maps) -> bool:
+        """Whether these words are of such a stack."""
+        return all(at < len(words) and _place(words[at], maps) == place for at, place in self.marks)
+
+
+def _builds(pid: int, places: Iterable[str]) -> str:
+    """What tells the builds of these places' modules from others, "" where one of them is not found."""
+    modules = {place.partition("+")[0] for place in places}
     try:
-        with open(f"/proc/{pid}/maps") as maps:
+        with open(f"/proc/{pid}/maps", errors="surrogateescape") as maps:
             paths = {line.split(maxsplit=5)[-1].strip() for line in maps if "/" in line}
-        found = [os.stat(path) for path in sorted(paths) if short(os.path.basename(path)) in modules]
+        found = {path: os.stat(path) for path in sorted(paths) if short(os.path.basename(path)) in modules}
     except OSError:
         return ""
-    return " ".join([*key, *(f"{stat.st_size}:{stat.st_mtime_ns}" for stat in found)])
+    if modules != {short(os.path.basename(path)) for path in found}:
+        return ""
+    return " ".join(f"{stat.st_size}:{stat.st_mtime_ns}" for stat in found.values())
 
 
 @cache
-def _remembered() -> Mapping[str, tuple[str, ...]]:
-    """What processes of this user have unwound, by `_build`."""
-    found: dict[str, tuple[str, ...]] = {}
+def _remembered() -> dict[str, list[_Stack]]:
+    """What processes of this user have unwound, by the instruction that crashed."""
+    found: dict[str, list[_Stack]] = {}
     with contextlib.suppress(OSError):
         for line in (files.cache() / STACKS).read_bytes().splitlines():
-            with contextlib.suppress(msgspec.MsgspecError):  # of a process that was killed, or of two at once
-                found.update([msgspec.json.decode(line, type=tuple[str, tuple[str, ...]])])
+            # Of a process that was killed, or of two at once.
+            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                known = msgspec.json.decode(line, type=_Stack)
+                found.setdefault(known.instruction, []).append(known)
     return found
 
 
-def _remember(build: str, frames: Sequence[str]) -> None:
+def _remember(found: _Stack) -> None:
+    if not found.builds:
+        return
+    _remembered().setdefault(found.instruction, []).append(found)
     kept = files.cache() / STACKS
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UnicodeEncodeError):
         kept.parent.mkdir(parents=True, exist_ok=True)
         with open(kept, "ab") as file:
             if file.tell() > MOST_KEPT:
                 file.truncate(0)
-            file.write(msgspec.json.encode((build, frames)) + b"\n")
+            file.write(msgspec.json.encode(found) + b"\n")
 
 
-def _says_nothing(place: str) -> bool:
-    return not place or SYSTEM.match(place) is not None
-
-
-def telling(frames: Sequence[str], *, most: int = 3) -> tuple[str, ...]:
+def telling(frames: Sequence[str], *, most: int = TOLD) -> tuple[str, ...]:
     """The first frames that name code of the system under test: without C library, wrappers of the standard library,
     and Python."""
     kept = []
@@ -140,31 +162,41 @@ def telling(frames: Sequence[str], *, most: int = 3) -> tuple[str, ...]:
     return tuple(kept[:most])
 
 
-def _trail(held: Held) -> Iterator[str]:
-    """The instruction that crashed, and what looks like the addresses it would have returned to; nothing where this
-    machine's frames are not known."""
+def _until_told(frames: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+    """The first of them, until `TOLD` are telling."""
+    kept: list[tuple[int, str]] = []
+    for frame in frames:
+        kept.append(frame)
+        if len(telling([name for _, name in kept])) == TOLD:
+            break
+    return kept
+
+
+def _raw(held: Held, maps: Maps) -> tuple[int, Sequence[int]] | None:
+    """The instruction that crashed, and the words above the top of its stack; None where this machine's frames are not
+    known."""
     if platform.machine() != "x86_64":
-        return
+        return None
     try:
         with open(f"/proc/{held.pid}/task/{held.thread}/syscall") as file:
             top = int(file.read().split()[-2], 16)
         memory = os.open(f"/proc/{held.pid}/mem", os.O_RDONLY)
     except (OSError, ValueError, IndexError):
-        return
+        return None
     try:
-        maps = _maps(held.pid)
         crashed = _crashed(os.pread(memory, _HANDLER + 256, top), top, maps)
         if crashed is None:
-            return
+            return None
         pointer, instruction = crashed
-        yield _place(instruction, maps)
-        words = _CODE.unpack(os.pread(memory, _CODE.size, pointer))
-    except (OSError, OverflowError, struct.error):  # a stack pointer may be anything by then
-        return
+        try:
+            words = os.pread(memory, _MOST, pointer)
+        except (OSError, OverflowError):  # a stack pointer may be anything by then
+            return instruction, ()
+        return instruction, memoryview(words[: len(words) // 8 * 8]).cast("Q")
+    except OSError:
+        return None
     finally:
         os.close(memory)
-    own = [place for word in words if (place := _place(word, maps)) and not SYSTEM.match(place)]
-    yield from own[:3]
 
 
 def _crashed(stack: bytes, top: int, maps: Maps) -> tuple[int, int] | None:
@@ -179,7 +211,8 @@ def _crashed(stack: bytes, top: int, maps: Maps) -> tuple[int, int] | None:
     return None
 
 
-def _unwound(held: Held) -> Iterator[str]:
+def _unwound(held: Held, maps: Maps) -> Iterator[tuple[int, str]]:
+    """Address and name of each frame, innermost first."""
     # Imported here: other interpreters, and machines without a wheel of it, have no pystack.
     try:
         from pystack.engine import NativeReportingMode, get_process_threads
@@ -191,13 +224,13 @@ def _unwound(held: Held) -> Iterator[str]:
             threads = list(get_process_threads(held.pid, native_mode=NativeReportingMode.ALL))
             break
     frames = next((thread.native_frames for thread in threads if thread.tid == held.thread), [])
-    maps = _maps(held.pid)
     crashed = False
     for frame in reversed(frames):  # innermost last
         if crashed:
             module = short(os.path.basename(frame.library))
             named = frame.symbol and frame.symbol != "???"
-            yield f"{module} {without_arguments(frame.symbol)}" if named else _place(frame.address, maps) or module
+            name = f"{module} {without_arguments(frame.symbol)}" if named else _place(frame.address, maps) or module
+            yield frame.address, name
         crashed = crashed or "restore_rt" in frame.symbol or "sigreturn" in frame.symbol
 
 
@@ -208,7 +241,7 @@ Maps = Sequence[tuple[int, int, int, str]]
 def _maps(pid: int) -> Maps:
     """All that `pid` may execute."""
     found = []
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as file:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", errors="surrogateescape") as file:
         for line in file:
             span, rights, offset, _, _, *path = line.split(maxsplit=5)
             if "x" in rights and path and path[0].startswith("/"):
