@@ -105,7 +105,7 @@ def _written(op: Operands, rule: str) -> Iterator[Constraint]:
     for out, side in enumerate(rule.split("->")):
         for slot, axes in enumerate(side.split(",")):
             rank = len(op.shape(slot, out=bool(out)))
-            free = max(0, rank - len(axes.strip(".*")))
+            free = max(0, rank - len(axes.replace("*", "").strip(".")))
             if axes.startswith("..."):
                 axes = "".join(str(k) for k in range(free, 0, -1)) + axes[3:][-rank:]
             axes = axes.replace("*", "".join(chr(0x391 + k) for k in range(free)))
@@ -174,6 +174,9 @@ def _matmul(op: Operands) -> Iterator[Constraint]:
 def _einsum(op: Operands) -> Iterator[Constraint]:
     """What its equation says. Sizes of one letter that are cut apart are broadcast, and another bug is left."""
     equation = next((a.s.decode() for a in op.node.attribute if a.name == "equation"), "").replace(" ", "")
+    if "->" not in equation:  # the result has what occurs once, in the order of the alphabet
+        once = sorted(letter for letter in set(equation) - {",", "."} if equation.count(letter) == 1)
+        equation += f"->{'...' * ('...' in equation)}{''.join(once)}"
     ahead = all(term.find("...") <= 0 for side in equation.split("->") for term in side.split(","))
     yield from _written(op, equation if ahead else equation.replace("...", "*"))
 

@@ -169,6 +169,9 @@ def test_everything_tied_shrinks_to_one(nodes: list[onnx.NodeProto], inputs: Sha
         ("bij, bij -> b", (2, 3, 4), (2, 3, 4), (2,), ["w0 x0 y0", "w1 x1", "w2 x2"]),
         ("...ij,...jk->...ik", (2, 3, 4), (2, 4, 5), (2, 3, 5), ["w0 x0 y0", "w1 x2", "w2 y2", "x1 y1"]),
         ("i,i...->...", (3,), (3, 2, 4), (2, 4), ["w0 x0", "w1 y0", "w2 y1"]),
+        ("i...j,jk->i...k", (2, 6, 3), (3, 4), (2, 6, 4), ["w0 x2", "w1 y2", "x0 y0", "x1 y1"]),
+        ("kj,ji", (2, 3), (3, 4), (4, 2), ["w0 x1", "w1 y0", "x0 y1"]),
+        ("...kj,ji", (5, 2, 3), (3, 4), (5, 4, 2), ["w0 x2", "w1 y1", "x0 y0", "x1 y2"]),
     ],
 )
 def test_sizes_of_one_letter_of_an_einsum_change_together(
