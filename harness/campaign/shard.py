@@ -12,7 +12,7 @@ import time
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing import util
@@ -315,9 +315,9 @@ class Shard:
                 outcomes.append((self._met(trial), result.verdict.failed))
             new = None
             if (finding := result.finding) and not (result.known or result.unexplained):
-                kept = self.keep(finding)
+                id, kept = self.keep(finding)
                 if isinstance(kept, KnownIssue):
-                    result, id = replace(result, known=kept.id), finding.to_save().id
+                    result = replace(result, known=kept.id)
                     if id != kept.id and self.plan.workers > 1 and not self.plan.cluster:  # another may have met it
                         yield Learned(id, 0.0, str(kept.saved.path))
                 else:
@@ -372,28 +372,38 @@ class Shard:
             result = examine(trial, issues, effort=more, care=care, met=met)
         return replace(result, unexplained=result.unexplained and not self.stopping())
 
-    def keep(self, finding: Finding) -> New | KnownIssue:
-        """What is new, in a folder in that of its cause; the known issue instead with which it shares that.
+    def keep(self, finding: Finding) -> tuple[str, New | KnownIssue]:
+        """The id by which it is saved; and what is new, in a folder in that of its cause, or the known issue instead
+        with which it shares that.
 
         It is saved first, whatever comes then, and learned of after. Others wait while it is written, and no longer.
         """
         saved = to_save(finding, self.fixed, self.runner)
-        with self._writing():
-            before = {*self.known_issues}
-            is_known = corpus.standing(saved, self.plan.found) is not None
-            loose = corpus.save(saved, self.plan.found)
-            self.learn(self.plan.found)
-        if is_known:  # another shard has found the very same meanwhile, or it waits
-            return self.known_issues[saved.id]
-        saved = corpus.load(loose)
+        with ExitStack() as ours:
+            with self._writing():
+                before = {*self.known_issues}
+                there = corpus.standing(saved, self.plan.found)
+                loose = corpus.save(saved, self.plan.found)
+                self.learn(self.plan.found)
+                if there is None:
+                    ours.enter_context(claimed(loose))
+            if there:  # another shard has found the very same meanwhile, or it waits
+                if saved.id not in self.known_issues:  # it is not whole
+                    self._know(KnownIssue(replace(saved, path=there)))
+                return saved.id, self.known_issues[saved.id]
+            return saved.id, self._kept(finding, corpus.load(loose), before)
+
+    def _kept(self, finding: Finding, saved: corpus.SavedCase, before: Set[str]) -> New | KnownIssue:
+        """What becomes of a finding that lies loose now, examined when the issues `before` were known."""
         meanwhile = [issue for name, issue in self.known_issues.items() if name not in {*before, saved.id}]
         if issue := known_by(finding, meanwhile, self.runner, Effort(self.plan.reduce_seconds, stop=self.stopping)):
-            corpus.remove(loose)
+            self._remove(saved)
             self._forget(saved.id)
             return issue
         seen = at_sight(saved, finding.where, self.runner)  # experiments cost more than all the rest
         if issue := sharing(seen, finding.installed, self._others(saved), self.runner):
             return self._shared(saved, issue, issue.saved.cause)
+        loose = self._loose(saved)
         if self._waits:  # it may end while this is learned of, or its control searched for
             begun = self.runner.all_cpu_seconds
             handover.write(loose, finding.installed, self.runner, seconds=0.0)
@@ -418,30 +428,42 @@ class Shard:
         before it is learned of."""
         begun = self.runner.all_cpu_seconds
         if not self._waits or new.samples or self.handing_seconds < HANDING * begun:
-            handover.write(new.path, installed, self.runner, samples=new.samples)
+            with claimed(new.path) as ours:
+                if ours:  # else another shard has adopted what waits, and hands it over
+                    handover.write(new.path, installed, self.runner, samples=new.samples)
             self.handing_seconds += self.runner.all_cpu_seconds - begun
 
     def _learned(self, saved: corpus.SavedCase, installed: Installed, where: Where) -> New | KnownIssue:
         """What lies loose, with a cause of its own; the known issue instead with which it shares that."""
         begun = self.runner.all_cpu_seconds
-        learned = study(saved, installed, where, self.runner)
-        issue = sharing(learned, installed, self._others(saved), self.runner)
-        self.learning_seconds += self.runner.all_cpu_seconds - begun
-        if issue is None:
+        learned, asked = study(saved, installed, where, self.runner), set[KnownIssue]()
+        while True:
+            others = self._others(saved)
+            issue = sharing(learned, installed, [one for one in others if one not in asked], self.runner)
+            asked.update(others)
+            if issue is not None:
+                self.learning_seconds += self.runner.all_cpu_seconds - begun
+                return self._shared(saved, issue, replace(arrange.loose(saved), **proposal(learned).said))
             with self._writing():
-                before = {*self.known_issues.values()}
                 self.learn(self.plan.found)  # what others have learned of meanwhile
-                meanwhile = [one for one in self._others(saved) if one not in before]
-                issue = sharing(learned, installed, meanwhile, self.runner)
-                if issue is None:
+                if asked.issuperset(self._others(saved)):
+                    self.learning_seconds += self.runner.all_cpu_seconds - begun
                     path = arrange.found(saved, proposal(learned), self.plan.found)
                     self.learn(self.plan.found)
                     return New(path, learned.samples)
-        return self._shared(saved, issue, replace(arrange.loose(saved), **proposal(learned).said))
 
     def _writing(self) -> AbstractContextManager[None]:
         """What is found stands still meanwhile, but for what the block does."""
         return in_turn(self.plan.report / ".keeping")
+
+    def _loose(self, saved: corpus.SavedCase) -> Path:
+        """Where it lies in the run's folder while it has no cause."""
+        return self.plan.found / saved.target / saved.id
+
+    def _remove(self, saved: corpus.SavedCase) -> None:
+        """Take away what lies loose, once nobody else is about to know it by its folder."""
+        with self._writing():
+            corpus.remove(self._loose(saved))
 
     def _others(self, saved: corpus.SavedCase) -> list[KnownIssue]:
         """What is known of its target beside it."""
@@ -450,7 +472,7 @@ class Shard:
     def _shared(self, saved: corpus.SavedCase, issue: KnownIssue, own: CauseRecord | None) -> KnownIssue:
         """The known issue with which what lies loose shares its cause. What it is recognized by, its `own`, is another
         variant of that: the next one like it costs less."""
-        corpus.remove(self.plan.found / saved.target / saved.id)
+        self._remove(saved)
         self._know(KnownIssue(replace(saved, cause=own, path=issue.saved.path)))
         return issue
 
@@ -459,9 +481,10 @@ class Shard:
         while self.waiting and self._may_learn and not self.stopping():
             path, installed, where = self.waiting.pop(0)
             begun = self.runner.all_cpu_seconds
-            with claimed(path) as mine:
-                if not mine:  # another shard has adopted it, too
-                    continue
+            with ExitStack() as ours:
+                with self._writing():
+                    if not ours.enter_context(claimed(path)):  # another shard has adopted it, or found it
+                        continue
                 new = self._learned(corpus.load(path), installed, where)
             if isinstance(new, New):
                 self._hand_over(new, installed)

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import fcntl
 import io
 import json
 import multiprocessing
@@ -25,10 +26,11 @@ from driftnet.campaign.shard import Plan, Shard
 from driftnet.campaign.steering import Steering
 from driftnet.campaign.summary import Summary, Tally, derived, described
 from driftnet.cli.report import progress
-from driftnet.findings import corpus, trial
+from driftnet.findings import arrange, corpus, trial
 from driftnet.findings.corpus import COMMITTED
 from driftnet.findings.issues import KnownIssue, KnownIssues
 from driftnet.findings.pipeline import Examination
+from driftnet.learning.study import proposal
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.run import health
 from driftnet.run.runner import Runner
@@ -439,9 +441,9 @@ def test_what_shares_its_cause_is_no_new_finding_and_known_from_then_on(tmp_path
     plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,), cases=1)
     with Runner(small_models=True, hold_crashes=True) as runner:
         of_run = Shard(plan, runner, stopping=lambda: False)
-        new = of_run.keep(pool("MaxPool", 6))
+        _, new = of_run.keep(pool("MaxPool", 6))
         other = pool("AveragePool", 9)
-        issue = of_run.keep(other)
+        _, issue = of_run.keep(other)
     assert isinstance(issue, KnownIssue), f"it is taken for new: {issue}"
     assert issue.id == new.path.name
     assert corpus.folders([plan.found]) == [new.path], "the other one is not kept"
@@ -459,8 +461,9 @@ def test_what_has_the_name_of_a_fixed_case_is_called_otherwise_unless_that_has_c
         right = one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2], strides=[1, 1])
         fixed = replace(finding.to_save(), status="fixed", **({} if fails else {"case": right}))
         corpus.save(fixed, plan.corpus)
-        new = Shard(plan, runner, stopping=lambda: False).keep(finding)
-    assert (new.path.name == fixed.id) is fails
+        id, new = Shard(plan, runner, stopping=lambda: False).keep(finding)
+    assert id == new.path.name
+    assert (id == fixed.id) is fails
     there = KnownIssues([KnownIssue(corpus.load(new.path))]).named(fixed.id)
     assert there is not None, "who finds it again does not know it by its signature"
 
@@ -474,13 +477,13 @@ def test_what_is_found_faster_than_it_can_be_learned_of_waits_and_is_learned_of_
         ]
         of_run = Shard(plan, runner, stopping=lambda: False)
         monkeypatch.setattr(shard, "LEARNING", 0.0)
-        waiting = [of_run.keep(pool) for pool in pools]
+        waiting = [of_run.keep(pool)[1] for pool in pools]
         assert [corpus.load(new.path).cause for new in waiting] == [None, None], "there was no time for that"
         monkeypatch.setattr(shard, "HANDING", 0.0)
         of_run._hand_over(waiting[0], pools[0].installed)
         assert (waiting[0].path / "ISSUE.md").exists()
         assert not (waiting[0].path / "without_trigger").exists(), "a control was searched for though there was no time"
-        met = Shard(plan, runner, stopping=lambda: False).keep(pools[0])
+        _, met = Shard(plan, runner, stopping=lambda: False).keep(pools[0])
         assert isinstance(met, KnownIssue), "another process takes what waits for something of its own"
         monkeypatch.setattr(shard, "LEARNING", 1.0)
         resumed = Shard(replace(plan, resume=True), runner, stopping=lambda: False)
@@ -545,9 +548,9 @@ def test_what_another_shard_has_found_meanwhile_explains_a_finding_that_was_exam
             found(one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner) for op in ("MaxPool", "AveragePool")
         )
         first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
-        new = first.keep(one_op)
+        _, new = first.keep(one_op)
         monkeypatch.setattr(shard, "study", lambda *args: pytest.fail("it is studied as something new"))
-        issue = second.keep(another)
+        _, issue = second.keep(another)
     assert one_op.to_save().id != another.to_save().id
     assert issue.saved.path == new.path, "it is explained by something else"
     assert corpus.folders([plan.found]) == [new.path], "both are told as new"
@@ -565,13 +568,98 @@ def test_nobody_waits_while_a_shard_learns_of_what_it_found(tmp_path, monkeypatc
         first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
 
         def learning(*args, study=shard.study):
-            kept.append(second.keep(another))
+            kept.append(second.keep(another)[1])
             return study(*args)
 
         monkeypatch.setattr(shard, "study", learning)
-        new = first.keep(one_op)
+        _, new = first.keep(one_op)
     assert kept[0].id == new.path.name, "what is not learned of yet explains what another has"
     assert corpus.folders([plan.found]) == [new.path]
+
+
+def is_written(plan):
+    """Whether what is found stands still for some shard."""
+    with (plan.report / ".keeping").open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_what_a_shard_learns_of_is_adopted_by_no_other(tmp_path, monkeypatch):
+    target = "tests.support.bugs:NEEDS_STRIDES"
+    plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,), cases=1)
+    adopted = []
+    with Runner(small_models=True, hold_crashes=True) as runner:
+        finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
+
+        def learning(*args, study=shard.study):
+            resumed = Shard(replace(plan, resume=True), runner, stopping=lambda: False)
+            adopted.append((len(resumed.waiting), [*resumed._catch_up()]))
+            return study(*args)
+
+        monkeypatch.setattr(shard, "study", learning)
+        _, new = Shard(plan, runner, stopping=lambda: False).keep(finding)
+    assert adopted == [(1, [])], "two have studied it"
+    assert corpus.folders([plan.found]) == [new.path]
+
+
+def test_nothing_goes_while_a_shard_looks_what_stands_there(tmp_path, monkeypatch):
+    target = "tests.support.bugs:NEEDS_STRIDES"
+    plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,), cases=1)
+    gone = {}
+    with Runner(small_models=True, hold_crashes=True) as runner:
+        first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
+        pools = [
+            found(one(op, grid((1, 2, size, size)), kernel_shape=[2, 2]), target, runner)
+            for op, size in (("MaxPool", 6), ("AveragePool", 9), ("AveragePool", 6))
+        ]
+        first.keep(pools[0])
+
+        def removing(folder, remove=corpus.remove):
+            gone[folder.name] = is_written(plan)
+            remove(folder)
+
+        monkeypatch.setattr(corpus, "remove", removing)
+        ids = [one.keep(pool)[0] for one, pool in ((first, pools[1]), (second, pools[2]))]
+    assert gone == dict.fromkeys(ids, True)
+
+
+def test_nobody_waits_while_a_shard_asks_what_shares_its_cause_and_what_came_meanwhile_is_asked(tmp_path, monkeypatch):
+    target = "tests.support.bugs:NEEDS_STRIDES"
+    plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,), cases=1)
+    waited, come = [], []
+    with Runner(small_models=True, hold_crashes=True) as runner:
+        finding, other = (
+            found(one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner) for op in ("MaxPool", "AveragePool")
+        )
+
+        def asking(*args, sharing=shard.sharing):
+            waited.append(is_written(plan))
+            shared = sharing(*args)
+            if len(waited) == 2:  # after it was studied
+                saved = corpus.load(corpus.save(other.to_save(), plan.found))
+                learned = shard.study(saved, other.installed, other.where, runner)
+                come.append(arrange.found(saved, proposal(learned), plan.found))
+            return shared
+
+        monkeypatch.setattr(shard, "sharing", asking)
+        _, issue = Shard(plan, runner, stopping=lambda: False).keep(finding)
+    assert waited == [False] * 3
+    assert issue.saved.path == come[0], "it is told as new beside what it shares its cause with"
+    assert corpus.folders([plan.found]) == come
+
+
+def test_what_stands_there_and_is_not_whole_is_met_again(tmp_path):
+    target = "tests.support.bugs:NEEDS_STRIDES"
+    plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,), cases=1)
+    with Runner(small_models=True, hold_crashes=True) as runner:
+        finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
+        there = corpus.save(finding.to_save(), plan.found)
+        (there / "case.json").write_text("{")
+        _, issue = Shard(plan, runner, stopping=lambda: False).keep(finding)
+    assert issue.saved.path == there
 
 
 def test_a_target_that_is_named_twice_runs_once(tmp_path):
@@ -587,9 +675,9 @@ def test_the_very_same_finding_of_another_shard_is_no_second_one(tmp_path):
     with Runner(small_models=True, hold_crashes=True) as runner:
         finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
         first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
-        new = first.keep(finding)
+        _, new = first.keep(finding)
         second.steering = Steering((first.known_issues[new.path.name],))
-        issue = second.keep(finding)
+        _, issue = second.keep(finding)
     assert second.steering.issues == (), "drawing goes by what is known now"
     assert isinstance(issue, KnownIssue), f"it is taken for new: {issue}"
     assert issue.saved.path == new.path
