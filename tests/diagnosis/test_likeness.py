@@ -65,10 +65,10 @@ def test_what_is_reduced_to_a_saved_case_is_that_whatever_it_was_recognized_as(r
     [
         ({}, [], [], ""),
         ({}, [UNFUSED], [UNFUSED], ""),
-        ({}, [UNFUSED], [], "optimize_level = 0 mends this, but not that"),
-        ({}, [], [UNFUSED], "optimize_level = 0 mends that, but not this"),
+        ({}, [UNFUSED], [], "optimize_level=0 mends this, but not that"),
+        ({}, [], [UNFUSED], "optimize_level=0 mends that, but not this"),
         (KL, [Remedy("method", "EMA", "quantize")], [], ""),
-        (KL, [PLAIN], [], "quantize = none mends this, but not that"),
+        (KL, [PLAIN], [], "quantize=none mends this, but not that"),
     ],
 )
 def test_known_is_what_the_same_options_mend(runner, monkeypatch, recipe, ours, theirs, reason):
