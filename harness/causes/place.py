@@ -86,13 +86,11 @@ class Where:
         return self.tells and (self.sort, self.keys) == (other.sort, other.keys)
 
     def near(self, other: Where) -> bool:
-        """Whether both are in one function, whoever called it, as far as is known; or both crashed, one in a function
-        that the other was called by: whether a small one has a frame of its own is up to the compiler."""
+        """Whether both are in one function, whoever called it, as far as is known. What called it says nothing: it may
+        call any number of others, each with bugs of its own."""
         if not self.tells or not other.tells:
             return True
-        one, two = self.keys, other.keys
-        called = self.sort == "crash" and (one[:1] == two[1:2] or two[:1] == one[1:2])
-        return self.sort == other.sort and (called or one[:1] == two[:1])
+        return (self.sort, self.keys[:1]) == (other.sort, other.keys[:1])
 
     def as_json(self) -> dict[str, Any]:
         """The place as a JSON value."""

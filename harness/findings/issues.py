@@ -30,7 +30,7 @@ HEAP = "heap"
 
 TELLING = 5
 """Words of an error message that tell its cause, whatever the operator; MNN's "Compute Shape Error" does not. A Python
-exception, which has a type, does in fewer."""
+exception, which has a type, does in fewer, but for its type alone."""
 
 
 NOWHERE = Where()
@@ -73,14 +73,15 @@ class Symptom:
     def is_told(self) -> bool:
         """Whether it is an error whose words tell its cause."""
         words = self.coarse.rpartition("/")[2].split()
-        told = len(words) >= TELLING or any(word.endswith("error") and word != "error" for word in words)
-        return f"/{Kind.ERROR}/" in self.coarse and told
+        types = sum(word.endswith("error") and word != "error" for word in words)
+        return f"/{Kind.ERROR}/" in self.coarse and (len(words) >= TELLING or 0 < types < len(words))
 
     @cached_property
     def sort(self) -> str:
         """The coarse signature, in which how far a wrong value is off does not count, nor how often, nor in which stage
         there was an error, a crash or a division by zero: a converter that fixes shapes computes them as the runtime
-        does, and calibration runs the model. Other signals, as that of who runs out of memory, are not joined."""
+        does, and calibration runs the model. Other signals are not joined; who runs out of memory is looked up for a
+        crash, too, and the other way round (`crash_or_memory`), but shows otherwise."""
         target, stage, kind = (*self.coarse.split("/", 2), "", "")[:3]
         if self.anywhere:
             return f"{target}/{'crash' if kind in DAMAGE else kind}"

@@ -184,16 +184,16 @@ def is_alike(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:
     if cause.place.sort == HEAP:  # a damaged heap crashes anywhere
         return failed.where.sort in (HEAP, "crash", "")
     alike = (cause.place.sort, cause.place.keys[:1]) == (failed.where.sort, failed.where.keys[:1])
-    alike = alike or (cause.place.tells and failed.where.tells and cause.place.near(failed.where))
     return alike or not cause.place.sort or is_same_place(cause, failed)
 
 
 def is_of_one_damage(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:
     """Whether one of the two is a damaged heap, and the other wrong values: what is written out of bounds, be it while
     converting, ends in the one or in the other, as the heap has it. And what is read there, if it comes and goes, is
-    followed, which is a crash, or taken for a size, which no memory is enough for."""
+    followed, which is a crash, or taken for a size, which no memory is enough for. A crash that names a function is
+    known by that, and by no want of memory."""
     if failed.sort == issue.symptom.crash_or_memory:
-        return _comes_and_goes(cause) or issue.saved.status is Status.FLAKY
+        return not failed.where.tells and (_comes_and_goes(cause) or issue.saved.status is Status.FLAKY)
     if HEAP not in (cause.place.sort, failed.where.sort):
         return False
     return (failed.sort if cause.place.sort == HEAP else issue.symptom.sort).endswith(Kind.WRONG_VALUES)

@@ -455,6 +455,15 @@ def test_an_error_of_few_words_is_known_at_its_own_operators_only():
     )
 
 
+@pytest.mark.parametrize(("words", "is_known"), [("keyerror", False), ("keyerror of scale", True)])
+def test_the_type_of_an_exception_alone_is_known_at_its_own_operators_only(words, is_known):
+    known = issue(small(node("Neg", ["x"], ["y"])), f"planted/convert/error/{words}", kind="error", stage="convert")
+    case = small(node("Sin", ["x"], ["t"]), node("Neg", ["t"], ["y"]))
+    for operator, there in (("Sin", is_known), ("Neg", True)):
+        bug = tools.on_valid(tools.contains(operator))
+        assert explains(known, case, failure(bug, known.symptom.coarse), tools.record) is there, operator
+
+
 def test_a_failure_that_goes_away_under_the_remedy_of_a_saved_case_is_that_one_whatever_its_operators():
     remedy = {"disabled": ["Mover"]}
     off, other = Symptom("planted/execute/off-by-one-step"), Symptom("planted/execute/crash")

@@ -12,7 +12,7 @@ import pytest
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.causes.record import CauseRecord, Severity, Status
-from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
+from driftnet.findings.issues import HEAP, KnownIssue, KnownIssues, Symptom
 from driftnet.findings.known import explain
 from driftnet.findings.recognition import Recognizer, asked_for, is_trusted
 from driftnet.model.case import Case
@@ -299,17 +299,16 @@ def test_a_damaged_heap_is_known_by_its_trigger_wherever_it_crashes():
     assert recognized([triggered(is_op("Gelu"), where=known.saved.cause.place, **damage)], TWO, failed) is None
 
 
-def test_a_crash_in_a_small_function_and_one_in_what_called_it_are_one_place_to_a_trigger_alone():
-    """Whether a small function has a frame of its own is up to the compiler."""
+def test_a_crash_in_what_a_known_function_calls_or_was_called_by_is_another_though_the_trigger_is_met():
     called, caller, sibling = (
         Where("crash", keys) for keys in (("m get", "m run", "m all"), ("m run", "m all"), ("m set", "m run"))
     )
-    for own, there, is_it in ((called, caller, True), (caller, called, True), (called, sibling, False)):
+    for own, there in ((called, caller), (caller, called), (called, sibling)):
         known = triggered(is_op("Relu"), where=own, coarse="planted/execute/crash", kind="SIGSEGV")
+        assert recognized([known], CASE, Symptom("planted/execute/crash", where=own)), f"{own.keys} is its place"
         failed = Symptom("planted/execute/crash", where=there)
-        assert (recognized([known], CASE, failed) is not None) == is_it, f"{own.keys}, {there.keys}"
-        unmet = triggered(is_op("Abs"), where=own, coarse="planted/execute/crash", kind="SIGSEGV")
-        assert recognized([unmet], CASE, failed) is None, f"{own.keys}, {there.keys}: no trigger is met"
+        assert recognized([known], CASE, failed) is None, f"{own.keys}, {there.keys}: what calls many is a driver"
+        assert not own.near(there), "no experiment takes it for the same either"
 
 
 def test_what_is_written_out_of_bounds_is_a_crash_or_a_wrong_value_and_known_if_the_rest_is_right():
@@ -338,6 +337,11 @@ def test_who_runs_out_of_memory_has_read_a_size_where_a_known_bug_that_comes_and
     assert (found.nodes, found.sure) == ({0}, False), "it counts if the rest is right"
     early = Symptom("planted/convert/memory")
     assert recognized([flaky], CASE, early) is None, "it is another stage"
+    short = triggered(is_op("Relu"), coarse="planted/execute/memory", kind=Kind.MEMORY)
+    short = KnownIssue(replace(short.saved, status=Status.FLAKY))
+    for where, is_known in ((NOWHERE, True), (Where(HEAP, CRASH.keys), True), (CRASH, False)):
+        crash = Symptom("planted/execute/crash", where=where)
+        assert bool(recognized([short], CASE, crash)) is is_known, f"a crash at {where} of a function of its own"
 
 
 def test_a_trigger_of_a_damaged_heap_is_believed_if_the_rest_is_right_however_few_instances_crashed():
