@@ -400,7 +400,7 @@ class Shard:
             self._remove(saved)
             self._forget(saved.id)
             return issue
-        seen = at_sight(saved, finding.where, self.runner)  # experiments cost more than all the rest
+        seen = at_sight(saved, finding.installed, finding.where, self.runner)  # experiments cost more than all the rest
         if issue := sharing(seen, finding.installed, self._others(saved), self.runner):
             return self._shared(saved, issue, issue.saved.cause)
         loose = self._loose(saved)

@@ -93,13 +93,15 @@ class Experiments:
             if self._is_alike(verdict):
                 self.where = place_of(self.installed.target, verdict, observation)
                 self._plain = not self.saved.recipe or self._fails_plainly(self.saved.case)
-                if verdict.stage == "execute":
-                    self.where = replace(self.where, optimizers=self._parts_at_fault())
+                self.where = replace(self.where, optimizers=self.parts_at_fault())
                 return verdict
         return None
 
-    def _parts_at_fault(self) -> tuple[str, ...]:
-        """The fewest parts of the target without which the case does not fail; none where that cures nothing."""
+    def parts_at_fault(self) -> tuple[str, ...]:
+        """The fewest parts of the target without which the case does not fail; none where that cures nothing, or it
+        fails before they are at work. It takes one run where no part is at fault."""
+        if self.saved.stage != "execute":
+            return ()
 
         def cures(name: str, parts: Sequence[str]) -> bool:
             changed = remedied(self.installed.target, self.saved.recipe, {name: list(parts)})

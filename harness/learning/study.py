@@ -12,7 +12,7 @@ from driftnet.findings.corpus import SavedCase
 from driftnet.findings.issues import KnownIssue, issues, symptom_of
 from driftnet.findings.pipeline import difference
 from driftnet.findings.trial import Trial
-from driftnet.learning.experiment import computed
+from driftnet.learning.experiment import Experiments, computed
 from driftnet.learning.foretelling import is_foretold, tried_of
 from driftnet.learning.merging import causes_of, is_same
 from driftnet.learning.trigger import Learned, learn_trigger, score_of
@@ -29,9 +29,13 @@ def study(saved: SavedCase, installed: Installed, where: Where, runner: Runner, 
     return learned if learned.where.sort else dataclasses.replace(learned, where=where)
 
 
-def at_sight(saved: SavedCase, where: Where, runner: Runner) -> Learned:
+def at_sight(saved: SavedCase, installed: Installed, where: Where, runner: Runner) -> Learned:
     """What is known of a finding before anything is learned of it: what shares its cause by that does so whatever is
-    learned."""
+    learned. Where no place tells, the parts of the system are asked for without which it does not fail: an optimizer
+    may say the very same as what runs without it."""
+    if not where.tells:
+        at_fault = Experiments(saved, installed, runner, SECONDS, where).parts_at_fault()
+        where = dataclasses.replace(where, optimizers=at_fault)
     return Learned(saved, where, None, tensors=computed(saved.case, runner.reference))
 
 

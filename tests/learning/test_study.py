@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 from driftnet.findings import arrange, corpus
 from driftnet.findings.issues import KnownIssue
-from driftnet.findings.pipeline import examine
+from driftnet.findings.pipeline import Finding, examine
 from driftnet.findings.trial import Trial
 from driftnet.learning import study as study_module
-from driftnet.learning.study import proposal, settled, sharing, study
+from driftnet.learning.study import at_sight, proposal, settled, sharing, study
 from driftnet.model.case import Case
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
+from onnx import helper
 
 from tests.support.models import grid
-from tests.support.triggers import PLAIN, found, one
+from tests.support.triggers import PLAIN, found, one, some
 
 NEEDS_STRIDES = "tests.support.bugs:NEEDS_STRIDES"
 
@@ -70,6 +71,21 @@ def test_two_bugs_of_one_target_share_no_cause(runner: Runner, known: KnownIssue
     other = found(one("ReduceMax", grid((2, 3, 4)), axes=[0, 1]), "tests.support.bugs:NEGATES_LONG_MAXIMA", runner)
     learned = study(other.to_save(), other.installed, other.where, runner, seconds=1.0)
     assert sharing(learned, other.installed, [known], runner) is None
+
+
+def test_what_an_optimizer_says_and_what_is_said_without_it_share_no_cause_at_sight(runner: Runner) -> None:
+    def behind(op: str) -> Finding:
+        nodes = [helper.make_node("Exp", ["x"], ["t"]), helper.make_node(op, ["t"], ["y"])]
+        return found(some(nodes, {"x": grid((2, 3))}, {}, outputs=["y"]), "tests.support.bugs:REFUSES_TWICE", runner)
+
+    ceil, fused = behind("Ceil"), behind("Abs")
+    saved = replace(ceil.to_save(), cause=arrange.loose(ceil.to_save()))
+    known = KnownIssue(replace(saved, cause=replace(saved.cause, place=ceil.where)))
+    other = replace(ceil.to_save(), id="test_other")
+    for new, finding, shared in ((other, ceil, known), (fused.to_save(), fused, None)):
+        seen = at_sight(new, finding.installed, finding.where, runner)
+        assert seen.where.optimizers == (() if shared else ("ReshapeFusion",)), f"{seen.where} is where {new.id} fails"
+        assert sharing(seen, finding.installed, [known], runner) is shared, f"{new.id} and {known.id}: {seen.where}"
 
 
 def test_a_case_that_lies_loose_gets_a_cause_and_the_next_one_like_it_joins_that(

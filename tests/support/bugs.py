@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
 import onnx
-from driftnet.targets.interface import Options, StageError, Target
+from driftnet.targets.interface import Feed, Options, StageError, Target
 from driftnet.targets.onnxruntime_quant import target as onnxruntime_quant
 from driftnet.targets.onnxruntime_quant.target import ONNXRUNTIME_QUANT
 
@@ -79,9 +80,20 @@ def having(name: str, bug: Bug) -> Target:
     return replace(ONNXRUNTIME_QUANT, name=name, convert=convert)
 
 
+def refusing_twice(
+    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """The same words of Ceil, and of Abs unless an optimizer is switched off."""
+    fused = () if "ReshapeFusion" in options["disabled_optimizers"] else ("Abs",)
+    if found(onnx.load(artifact), "Ceil", *fused):
+        raise StageError("the type of an input of this operator is not valid here")
+    return ONNXRUNTIME_QUANT.execute(artifact, feeds, outputs, options)
+
+
 NEEDS_STRIDES = having("needs-strides", refuse_pools_without_strides)
 NEGATES_LONG_MAXIMA = having("negates-long-maxima", negate_long_maxima)
 CRASHES_AT_CONSTANTS = having("crashes-at-constants", crash_at_constants)
 FUSES_TRANSPOSES = having("fuses-transposes", refuse_hidden_transposes)
 REFUSES_TIED_WEIGHTS = having("refuses-tied-weights", refuse_tied_weights)
 LOSES_OUTPUTS = having("loses-outputs", refuse_outputs_that_are_read)
+REFUSES_TWICE = replace(ONNXRUNTIME_QUANT, name="refuses-twice", execute=refusing_twice)
