@@ -119,12 +119,13 @@ class Cluster(Executor):
         if untold or lost:
             self._gone.update(sent.found)
             return None
-        for name, data in sent.found.items():
+        for data in sent.found.values():
             _unpack(data, self._plan.found)
-            folder = self._plan.found / name
-            self._send(name.split("/")[0], _archive([(folder, f"{RUN}/{self._plan.found.name}/{name}")]))
         for event in events:
             self._journal.write(event)
+        for name in sent.found:
+            folder = self._plan.found / name
+            self._send(name.split("/")[0], _archive([(folder, f"{RUN}/{self._plan.found.name}/{name}")]))
         return events
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -127,14 +127,19 @@ class _Work:
         self._given[future] = self._again.pop(0)
         return future
 
-    def come(self, futures: Iterable[Future[list[Event]]]) -> Iterator[Future[list[Event]]]:
-        """Of these, which are done, and of those before, what may be taken now: all. Where a run on a cluster is to be
-        repeatable only what is of the first index that is left, then of the next: what one process would know of."""
+    @property
+    def in_hand(self) -> int:
+        """How many indices are under way, or come and not taken."""
+        return len(self._given)
+
+    def come(self, futures: Iterable[Future[list[Event]]] = (), *, over: bool = False) -> Iterator[Future[list[Event]]]:
+        """Of these, which are done, and of those before, what may be taken now, in the order of the indices: all. Where
+        a run on a cluster is to be repeatable only what is of the first index that is left, then of the next: what one
+        process would know of. over: nobody examines any more what is left, so all."""
         self._come.update(futures)
         while self._come:
-            first, *_ = min((*self._given.values(), *self._again))
-            now = (f for f in self._come if not self._in_order or self._given[f][0] == first)
-            if (future := next(now, None)) is None:
+            future = min(self._come, key=self._given.__getitem__)
+            if self._in_order and not over and self._given[future] > min((*self._given.values(), *self._again)):
                 return
             self._come.remove(future)
             yield future
@@ -172,7 +177,10 @@ class _Campaign:
         UserError when that goes on or when nothing further could be saved."""
         pending, self.goes_on, finished = set[Future[list[Event]]](), False, False
         try:
-            self._drive(pool, pending)
+            try:
+                self._drive(pool, pending)
+            finally:
+                self._take_left(pool)
             finished = all(future.done() for future in pending)
         except BrokenProcessPool as e:
             self.deaths += 1
@@ -202,7 +210,7 @@ class _Campaign:
             over = self.stop.is_set() or elapsed >= self.plan.seconds
             with _signals_held():  # this may start a shard
                 most = AHEAD * (pool.workers if isinstance(pool, Cluster) else self.plan.workers)
-                while not over and len(pending) < most and (future := self.work.give(pool)):
+                while not over and self.work.in_hand < most and (future := self.work.give(pool)):
                     pending.add(future)
             if not pending or (self.stop.is_set() and elapsed >= end + STOPPING_SECONDS):
                 return
@@ -214,6 +222,18 @@ class _Campaign:
             if silence.lasts(heard=bool(ready) or isinstance(pool, Cluster)):  # its scheduler watches over workers
                 raise health.lacking(["the processes of this run do nothing any more"])
             self.listener(Tick(elapsed, self.plan.seconds - elapsed))
+
+    def _take_left(self, pool: Executor) -> None:
+        """However it ends, take what has come from a cluster: it is on no disk of this machine before."""
+        failed = list[UserError]()
+        for future in self.work.come(over=True) if isinstance(pool, Cluster) else ():
+            try:
+                for event in self.work.take(future, pool):
+                    self._hear(event)
+            except UserError as e:
+                failed.append(e)
+        if failed:
+            raise failed[0]
 
     def _hear(self, event: Event) -> None:
         self.listener(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from dataclasses import replace
 
 import pytest
 from driftnet import api
-from driftnet.campaign import cluster
+from driftnet.campaign import cluster, coordinator
 from driftnet.campaign.cluster import Cluster, Order, Sent
 from driftnet.campaign.coordinator import _Work
 from driftnet.campaign.events import Done, Examined, Found
@@ -130,6 +131,41 @@ def test_what_a_cluster_tells_is_taken_in_the_order_of_the_indices_where_a_run_i
 
     assert taken(cluster="tcp://x", steer=False) == [0, 1, 2]
     assert taken(cluster="tcp://x") == taken(steer=False) == [2, 0, 1], "nobody waits without need"
+
+
+@pytest.mark.parametrize("first", ["hangs", "counts for nothing"])
+def test_what_has_come_and_waits_for_its_turn_is_taken_where_a_run_ends(tmp_path, monkeypatch, first):
+    class Pool(_Told):
+        workers = 2
+        given = 0
+
+        def submit(self, *args, **kwargs):
+            future = Future()
+            future.index, self.given = args[1], self.given + 1
+            if future.index or first != "hangs":
+                future.set_result(None)
+            return future
+
+        def accepted(self, future):
+            if future.index == 0:
+                noted.append(signal.SIGINT)
+                return None
+            return [Done(future.index)]
+
+    def hear(event):
+        if isinstance(event, Done):
+            heard.append(event.index)
+        else:
+            ticks.append(event)
+            noted.extend([signal.SIGINT] if len(ticks) > 2 else [])
+
+    monkeypatch.setattr(coordinator, "STOPPING_SECONDS", 0.0)
+    monkeypatch.setattr(coordinator, "TICK_SECONDS", 0.01)
+    plan = Plan(report=tmp_path, targets=(TARGET,), minutes=1, cluster="tcp://x", steer=False)
+    pool, heard, ticks, noted = Pool(plan), [], [], []
+    coordinator._Campaign(plan, hear, _Work(plan, ()), multiprocessing.Event(), noted).examine(pool)
+    assert heard == [1, 2, 3]
+    assert pool.given == 4, "more and more is under way while the first hangs"
 
 
 def test_a_shard_forgets_what_counts_for_nothing(tmp_path):
