@@ -29,6 +29,7 @@ from driftnet.campaign.shard import Plan, begin, examine_index
 from driftnet.campaign.state import CASES
 from driftnet.causes import record
 from driftnet.findings import corpus
+from driftnet.learning import mending
 from driftnet.util.errors import UserError
 from driftnet.util.files import Scratch, make_folder
 from msgspec import structs
@@ -67,6 +68,7 @@ class Sent:
 
     root    of the paths in its events;   known   archives that it knew
     found   case, by its path in the folder of cases -> its archive, with its cause
+    missed  what it found to be known the long way (`driftnet.learning.mending`)
     """
 
     order: Order
@@ -74,6 +76,7 @@ class Sent:
     known: int
     events: list[Event]
     found: dict[str, str]
+    missed: str = ""
 
 
 class Cluster(Executor):
@@ -121,6 +124,7 @@ class Cluster(Executor):
             return None
         for data in sent.found.values():
             _unpack(data, self._plan.found)
+        mending.add(self._plan.report, sent.missed)
         for event in events:
             self._journal.write(event)
         for name in sent.found:
@@ -176,7 +180,7 @@ class _Here:
         events = self._events(order, _plan(order.plan, root))
         new = sorted(_names(found) - before)
         archives = {name: _archive([(found / name, name)]) for name in new}
-        return Sent(order, str(root), known, events, archives)
+        return Sent(order, str(root), known, events, archives, mending.taken(root / RUN))
 
     def _events(self, order: Order, plan: Plan) -> list[Event]:
         for death in range(MOST_DEATHS):

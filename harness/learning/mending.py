@@ -77,18 +77,39 @@ def remember(report: Path, shown: Iterable[tuple[str, Trial]]) -> None:
     """Keep in the folder of a run the places that failed as known issues do, each with the id of one, that no trigger
     told."""
     told = [{"issue": id, "recipe": dict(trial.recipe), "case": case_json(trial.case)} for id, trial in shown]
-    if told:
+    add(report, "".join(json_text(one) + "\n" for one in told))
+
+
+def add(report: Path, lines: str) -> None:
+    """Keep what was `taken` where somebody else remembered it."""
+    if lines:
         (report / FOLDER).mkdir(exist_ok=True)
         with (report / FOLDER / f"{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
-            file.writelines(json_text(one) + "\n" for one in told)
+            file.write(lines)
+
+
+def taken(report: Path) -> str:
+    """What the folder of a run had kept, and has no more."""
+    paths = [*(report / FOLDER).glob("*.jsonl")]
+    lines = "".join(f"{line}\n" for path in paths for line in _lines(path))
+    for path in paths:
+        path.unlink()
+    return lines
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def missed(runs: Iterable[Path]) -> dict[str, list[Missed]]:
     """Id of an issue -> the counterexamples that runs have kept, each once."""
     found: dict[str, dict[str, Missed]] = {}
     for path in (path for run in runs for path in sorted((run / FOLDER).glob("*.jsonl"))):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            said = json.loads(line)
+        for line in _lines(path):
+            try:
+                said = json.loads(line)
+            except ValueError:  # cut off by the death of its writer
+                continue
             found.setdefault(said["issue"], {})[line] = (case_of(said["case"]), said["recipe"])
     return {id: list(cases.values()) for id, cases in found.items()}
 

@@ -19,6 +19,7 @@ from driftnet.campaign.coordinator import _Work
 from driftnet.campaign.events import Done, Examined, Found
 from driftnet.campaign.shard import Plan, Shard
 from driftnet.findings.issues import KnownIssue
+from driftnet.learning import mending
 from driftnet.model.verdict import Verdict, Word
 from driftnet.util.errors import UserError
 
@@ -131,6 +132,22 @@ def test_what_a_cluster_tells_is_taken_in_the_order_of_the_indices_where_a_run_i
 
     assert taken(cluster="tcp://x", steer=False) == [0, 1, 2]
     assert taken(cluster="tcp://x") == taken(steer=False) == [2, 0, 1], "nobody waits without need"
+
+
+def test_what_a_worker_found_to_be_known_the_long_way_is_kept_where_the_run_is(tmp_path, monkeypatch):
+    def examined(self, order, plan):
+        mending.add(plan.report, f"{order.index}\n")
+        return []
+
+    monkeypatch.setattr(cluster._Here, "_events", examined)
+    plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(TARGET,))
+    pool, here = _Told(plan), cluster._Here("run")
+    (here.scratch.path / cluster.RUN).mkdir()
+    for index in range(2):
+        order = Order("run", plan, 0, frozenset(), index, 4, True, 60.0)
+        pool.accepted(_Ended(sent=here.examined(order)))
+    here.end()
+    assert mending.taken(tmp_path) == "0\n1\n"
 
 
 @pytest.mark.parametrize("first", ["hangs", "counts for nothing"])

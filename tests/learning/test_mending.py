@@ -58,6 +58,7 @@ def test_what_a_run_finds_known_the_long_way_is_kept_once_and_what_is_recognized
         result = examine(Trial(case, installed, PLAIN, runner), known, care=Care.NONE)
         assert result.known == known[0].id, f"it is known by {result.known!r}, should be by {known[0].id}"
         remember(tmp_path, result.shown)
+    (tmp_path / "missed" / "1.jsonl").write_text('{"issue": "of a process that was kil')
     kept = missed([tmp_path])
     assert [*kept] == [known[0].id]
     assert [case.feeds[0]["x0"].shape for case, _ in kept[known[0].id]] == [(1, 3, 4, 4)]
