@@ -41,7 +41,7 @@ from driftnet.reduce.passes import bisect
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.reduce.subgraphs import entered
-from driftnet.run.reference import ReferenceError
+from driftnet.run.reference import ReferenceError, ReferenceRun
 from driftnet.run.sandbox.allowance import Allowance
 from driftnet.targets.recipe import unquantized
 
@@ -282,10 +282,10 @@ def _checked(
     if observation is None and verdict.rule != TOO_MUCH:
         return Checked(verdict, culprits=tuple(Culprit(*pair) for pair in verdict.culprits))
     random = _random_outputs(case)
-    right = trial.runner.reference.run(case).outputs
+    asked = trial.runner.reference.run(case)
+    right = asked.outputs
     if observation and observation.outputs and not right:  # its answer was forgotten for larger ones
-        message = "the budget was spent before what comes out could be compared"
-        return Checked(Verdict(Word.ABSTAINS, message=message, rule=BUDGET), observation)
+        return _uncompared(verdict, observation, allowance, asked)
     table = losses(observation.outputs, right, random) if observation else []
     unquantized = _unquantized(trial, observation) if observation else ""
     checked = Checked(verdict, observation, end_to_end=tuple(table), random=random, unquantized=unquantized)
@@ -303,6 +303,18 @@ def _checked(
     except ExhaustedError:
         unheard = True
     return _with_costs(inquiry, _localized(inquiry, checked, unheard))
+
+
+def _uncompared(verdict: Verdict, observation: Observation, allowance: Allowance, asked: ReferenceRun) -> Checked:
+    """What is known where the reference, which was `asked` once more, has not said what is right."""
+    culprits = tuple(Culprit(*pair) for pair in verdict.culprits)
+    spent = allowance.spent or bool(allowance.cut)
+    if not verdict.failed or (spent and verdict.in_values):
+        why = "the budget was spent" if spent else f"the reference gave no answer ({asked.error or asked.broken})"
+        message = f"{why} before what comes out could be compared"
+        message = f"undecided, for {message}: {verdict.message}" if verdict.failed else message
+        verdict = replace(verdict, word=Word.ABSTAINS, message=message, rule=BUDGET if spent else "")
+    return Checked(verdict, observation, culprits=culprits)
 
 
 def _unquantized(trial: Trial, observation: Observation) -> str:

@@ -23,6 +23,7 @@ from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier, V
 from driftnet.reduce import passes, reducer
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.subgraphs import entered
+from driftnet.run.reference import ReferenceRun
 from driftnet.selfcheck import mutated
 from driftnet.selfcheck.mutant import MUTANTS
 from driftnet.targets.environments import resolve
@@ -172,6 +173,29 @@ def test_a_spent_budget_keeps_the_verdict_on_the_whole_model(runner):
     assert checked.verdict.word in (Word.DIVERGES, Word.ABSTAINS)
     assert not checked.judged
     assert checked.vouched == 0.0
+
+
+@pytest.mark.parametrize(("seconds", "word"), [(60, Word.DIVERGES), (0, Word.ABSTAINS)])
+def test_what_was_seen_as_wrong_is_told_where_the_reference_gives_no_answer_any_more(
+    runner, monkeypatch, seconds, word
+):
+    case, culprits = models.relu(), (("relu", "Relu"),)
+    wrong = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_VALUES, message="far off", culprits=culprits)
+    seen = Observation((), ({"y": np.zeros(1, np.float32)},))
+    lost = ReferenceRun("", (), "an answer of 600 MiB")
+    monkeypatch.setattr(checks.kernels, "uncovered", lambda trial, *ran: (trial, *ran))
+    monkeypatch.setattr(checks, "_random_outputs", lambda case: ())
+    monkeypatch.setattr(runner.reference, "run", lambda case: lost)
+    said = []
+    for verdict in (wrong, Verdict(Word.AGREES, Tier.BUDGET)):
+        monkeypatch.setattr(checks, "watch", lambda trial, verdict=verdict: (verdict, seen))
+        said.append(check(Trial(case, resolve("onnxruntime-quant"), FLOAT, runner), (), seconds=seconds))
+    of_wrong, of_right = said
+    assert (of_wrong.verdict.word, [c.node for c in of_wrong.culprits]) == (word, ["relu"])
+    assert "far off" in of_wrong.verdict.message
+    assert of_right.verdict.word is Word.ABSTAINS
+    spent = [one.verdict.rule == checks.BUDGET and "the budget was spent" in one.verdict.message for one in said]
+    assert spent == [seconds == 0] * 2, [one.verdict for one in said]
 
 
 def interrupt(*args, **options):
