@@ -42,6 +42,8 @@ class _Encoder:
         return choice
 
 
+_OLD = {"tf_half_pixel_for_nn"}
+"""Texts that old opsets alone have: one graph in six with a record that chooses it."""
 _DATA = "data"
 """The reference of the operand that an operator function calls x, or a where it has a matrix."""
 
@@ -64,14 +66,14 @@ def step(name: str, *, latest: bool = False, **wanted: Any) -> Template:
 
 @lru_cache(maxsize=256)
 def spelled(name: str) -> Mapping[str, tuple[str, ...]]:
-    """Attribute -> the texts that a record of operator `name` chooses from for it, in shrink order; the choice is
-    called as the attribute is."""
+    """Attribute -> the texts that a record of operator `name` chooses from for it, in shrink order, but those of old
+    opsets; the choice is called as the attribute is."""
     operator, encoder = REGISTRY[name], _Encoder({})
     builder = Builder(Header.read(bytes(HEADER)), max(operator.since, 17))
     builder.add(name, operator.function, lambda: encoder)
     stated = onnx.defs.get_schema(name, builder.opset).attributes
     return {
-        choice: tuple(dict.fromkeys(options))
+        choice: tuple(o for o in dict.fromkeys(options) if o not in _OLD)
         for choice, options in encoder.seen.items()
         if choice in stated
         and stated[choice].type == onnx.defs.OpSchema.AttrType.STRING

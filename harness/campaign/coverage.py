@@ -14,6 +14,8 @@ from driftnet.campaign.journal import FOLDER, histories, settled
 from driftnet.campaign.state import part
 from driftnet.causes.facts import Host, schema_of
 from driftnet.generators.building import kernels
+from driftnet.generators.motifs import spelled
+from driftnet.generators.ops.registry import REGISTRY
 from driftnet.model.graph import nested
 from driftnet.model.signature import attribute_classes
 from driftnet.model.verdict import Verdict, Word
@@ -96,7 +98,9 @@ def asked(report: Path) -> Counts:
 
 
 def _cells_of(examined: Examined, graph: Drawn) -> Iterator[Cell]:
+    """Where another operator may be why the case did not agree, texts of attributes are told as stated alone."""
     target, judge = examined.target, judged_by(examined.verdict)
+    whole = examined.verdict.word is Word.AGREES or len(graph) == 1
     options = [
         (OPTION + name, str(part))
         for name, value in examined.recipe.items()
@@ -104,8 +108,16 @@ def _cells_of(examined: Examined, graph: Drawn) -> Iterator[Cell]:
     ]
     for op, traits in graph.items():
         yield target, op, "", "", judge
-        told = [(name, value) for name, values in traits.items() for value in values]
+        told = [
+            (name, value if whole or not _is_text(op, name, value) else "")
+            for name, values in traits.items()
+            for value in values
+        ]
         yield from ((target, op, name, value, judge) for name, value in [*told, *options])
+
+
+def _is_text(op: str, trait: str, value: str) -> bool:
+    return op in REGISTRY and value in spelled(op).get(trait.removeprefix(ATTRIBUTE), ())
 
 
 def judged_by(verdict: Verdict) -> str:

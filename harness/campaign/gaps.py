@@ -37,8 +37,11 @@ sought: of 200 graphs 19 operators are in fewer than three, and 37 without it.""
 
 AGAIN = "again"
 """The trait of an operator that is sought by itself, whatever it was asked: no graph tells it, so it is given up."""
-LAST = 3
-"""In what order types and attributes come, after all else."""
+LAST = 2
+"""In what order types, attributes and operators again come, after all else."""
+LONE = 1 / 3
+"""Of the indices for these, how many are for operators again: with four for each of 196 operators they would keep all
+types and attributes waiting for longer than many runs are."""
 
 
 class Form(NamedTuple):
@@ -50,8 +53,8 @@ class Form(NamedTuple):
 
     @property
     def order(self) -> int:
-        """What comes first: whole operators, then texts, of which there may be many, then operators again."""
-        return 0 if not self.trait else 1 if self.is_text else 2 if self.trait == AGAIN else LAST
+        """What comes first: whole operators, then texts, of which there may be many."""
+        return 0 if not self.trait else 1 if self.is_text else LAST
 
     @property
     def is_text(self) -> bool:
@@ -94,11 +97,11 @@ class Gaps:
     def __len__(self) -> int:
         return len(self._open)
 
-    def learn(self, graph: Drawn, failed: bool = False) -> None:
-        """This graph is asked. Where it failed and has more operators, another one may be why: its texts are not."""
+    def learn(self, graph: Drawn, agreed: bool = True) -> None:
+        """This graph is asked. Its texts are if it `agreed` or has one operator: else another one may be why not."""
         self._graphs.update(graph.keys() & self._graphs.keys())
         for form in forms_in(graph):
-            if not (failed and form.is_text and len(graph) > 1):
+            if agreed or len(graph) == 1 or not form.is_text:
                 self._open.pop(form, None)
 
     @property
@@ -108,7 +111,7 @@ class Gaps:
         return {name: RARE for name, graphs in self._graphs.items() if graphs < usual}
 
     def share(self, without: Set[str]) -> float:
-        """Of the indices, how many are for seeking: `SHARE`, then the fewer, the less types and attributes are left."""
+        """Of the indices, how many are for seeking: `SHARE`, then the fewer, the less of what comes last is left."""
         left = self._left(without)
         return SHARE if any(form.order < LAST for form in left) else SHARE * len(left) / self._all
 
@@ -122,6 +125,9 @@ class Gaps:
             return None
         first = min(form.order for form in left)
         sought = [form for form in left if form.order == first]
+        if first == LAST:
+            again, others = ([form for form in sought if (form.trait == AGAIN) is lone] for lone in (True, False))
+            sought = (again or others) if rng.random() < LONE else (others or again)
         form = sought[int(rng.random() * len(sought))]
         self._tried[form] += 1
         if self._tried[form] >= TRIES:

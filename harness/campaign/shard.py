@@ -344,7 +344,7 @@ class Shard:
                 unexplained=result.unexplained,
                 graph=graph[j],
             )
-            self.gaps[j].learn(graphs[graph[j]], result.verdict.failed)
+            self.gaps[j].learn(graphs[graph[j]], result.verdict.word is Word.AGREES)
             if refused:
                 left_out[j] |= refused
                 given[j] = self._case(index, favoured, self.profiles[j], left_out[j])
