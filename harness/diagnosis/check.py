@@ -310,7 +310,7 @@ def _uncompared(verdict: Verdict, observation: Observation, allowance: Allowance
     culprits = tuple(Culprit(*pair) for pair in verdict.culprits)
     spent = allowance.spent or bool(allowance.cut)
     if not verdict.failed or (spent and verdict.in_values):
-        why = "the budget was spent" if spent else f"the reference gave no answer ({asked.error or asked.broken})"
+        why = "the budget was spent" if spent else f"the reference's answer was lost ({asked.error or asked.broken})"
         message = f"{why} before what comes out could be compared"
         message = f"undecided, for {message}: {verdict.message}" if verdict.failed else message
         verdict = replace(verdict, word=Word.ABSTAINS, message=message, rule=BUDGET if spent else "")
