@@ -13,7 +13,7 @@ from driftnet.util.errors import UserError
 
 from tests.handover.test_handover import saved_relu
 from tests.support.rules import assert_each
-from tests.support.toy_target import TOY, keep
+from tests.support.toy_target import TOY, execute, keep
 
 
 def misspelt(model, folder, options):
@@ -60,6 +60,16 @@ def no_file(model, folder, options):
     return f"{folder}/nothing.bin"
 
 
+def from_a_damaged_heap(artifact, feeds, outputs, options):
+    np.ascontiguousarray = np.zeros  # what packs the answer fails inside numpy
+    return [{"y": np.array([-1])} for _ in feeds]
+
+
+def after_the_first(artifact, feeds, outputs, options, calls=[]):  # noqa: B006
+    calls.append(artifact)
+    return execute(artifact, feeds, outputs, options) if len(calls) == 1 else calls["what lay here"]
+
+
 MISSPELT = replace(TOY, convert=misspelt)
 TAKES_LESS = replace(TOY, execute=without_options)
 SYSTEM_FAILS = replace(TOY, convert=failing_system)
@@ -71,6 +81,8 @@ ONCE_FOR_ALL = replace(TOY, execute=once_for_all)
 WITHOUT_A_VALUE = replace(TOY, execute=without_a_value)
 NO_PATH = replace(TOY, convert=no_path)
 NO_FILE = replace(TOY, convert=no_file)
+DAMAGES_THE_HEAP = replace(TOY, execute=from_a_damaged_heap)
+DAMAGED_BEFORE = replace(TOY, execute=after_the_first)
 KEEPS = replace(TOY, quantize=keep)
 
 
@@ -100,7 +112,11 @@ def test_a_plug_in_that_is_broken_is_a_mistake_of_its_author(name, said):
     assert caught.value.kind == "target"
 
 
-@pytest.mark.parametrize("name", ["SYSTEM_FAILS", "NATIVE_FAILS", "NO_FILE"])
+def test_what_a_damaged_process_says_is_not_held_against_the_plug_in():
+    assert {row["verdict"] for row in api.attempt(f"{__name__}:DAMAGED_BEFORE")["tried"]} == {"agrees", "fails"}
+
+
+@pytest.mark.parametrize("name", ["SYSTEM_FAILS", "NATIVE_FAILS", "NO_FILE", "DAMAGES_THE_HEAP"])
 def test_what_the_system_raises_or_does_not_write_is_a_failure_of_the_system(name):
     result = api.attempt(f"{__name__}:{name}")
     assert ({row["verdict"] for row in result["tried"]}, api.attempt_status(result)) == ({"fails"}, 1)

@@ -479,13 +479,13 @@ def _mistake(error: Exception, function: Callable[..., Any] | None) -> str:
     if own is None or last is None:
         return ""
     code = last.tb_frame.f_code
+    # Python 3.11 calls a builtin in PRECALL once it has seen it often enough.
+    called = dis.opname[code.co_code[last.tb_lasti]].startswith(("CALL", "PRECALL", "IMPORT"))
+    if called and not (isinstance(error, TypeError) and re.search(_MISFIT, str(error))):
+        return ""
     if code.co_filename in (__file__, interface.__file__):  # it takes other arguments, or gives what is no value
         return f"{own.co_filename}:{own.co_firstlineno}"
-    called = dis.opname[code.co_code[last.tb_lasti]].startswith(("CALL", "IMPORT"))
-    misfit = isinstance(error, TypeError) and re.search(_MISFIT, str(error))
-    return (
-        f"{code.co_filename}:{last.tb_lineno}" if code.co_filename == own.co_filename and (misfit or not called) else ""
-    )
+    return f"{code.co_filename}:{last.tb_lineno}" if code.co_filename == own.co_filename else ""
 
 
 _MISFIT = r"\btakes .*argument|missing \d+ required|unexpected keyword argument|multiple values for|is not callable"
