@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from driftnet.diagnosis.check import BUDGET, check
+from driftnet.diagnosis.check import check
+from driftnet.diagnosis.inquiry import BUDGET
 from driftnet.findings.pipeline import Effort, examine
 from driftnet.findings.trial import Trial, look
 from driftnet.model.verdict import Word

@@ -13,7 +13,10 @@ from driftnet.campaign.summary import described
 from driftnet.cli import main as cli
 from driftnet.cli.report import pages, tables
 from driftnet.diagnosis import check as checks
+from driftnet.diagnosis import conclusion, kernels
 from driftnet.diagnosis.check import check
+from driftnet.diagnosis.inquiry import BUDGET
+from driftnet.diagnosis.localize import Fault
 from driftnet.findings import corpus, pipeline
 from driftnet.findings.issues import KnownIssue
 from driftnet.findings.pipeline import Effort, Examination, examine
@@ -33,6 +36,7 @@ from rich.console import Console
 
 from tests.support import localization, models, production
 from tests.support import reduction as tools
+from tests.support.checking import put
 from tests.support.localization import FLOAT
 from tests.support.paths import no_cases, saved_case
 
@@ -60,7 +64,7 @@ def too_large(monkeypatch):
         too_much = nodes(trial.case) == nodes(case)
         return (Verdict(Word.ABSTAINS, message="too much", rule=TOO_MUCH), None) if too_much else (verdict, seen)
 
-    monkeypatch.setattr(checks, "watch", whole_is_too_much)
+    put(monkeypatch, "watch", whole_is_too_much)
     return case
 
 
@@ -183,18 +187,18 @@ def test_what_was_seen_as_wrong_is_told_where_the_reference_gives_no_answer_any_
     wrong = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_VALUES, message="far off", culprits=culprits)
     seen = Observation((), ({"y": np.zeros(1, np.float32)},))
     lost = ReferenceRun("", (), "an answer of 600 MiB")
-    monkeypatch.setattr(checks.kernels, "uncovered", lambda trial, *ran: (trial, *ran))
-    monkeypatch.setattr(checks, "_random_outputs", lambda case: ())
+    monkeypatch.setattr(kernels, "uncovered", lambda trial, *ran: (trial, *ran))
+    put(monkeypatch, "_random_outputs", lambda case: ())
     monkeypatch.setattr(runner.reference, "run", lambda case: lost)
     said = []
     for verdict in (wrong, Verdict(Word.AGREES, Tier.BUDGET)):
-        monkeypatch.setattr(checks, "watch", lambda trial, verdict=verdict: (verdict, seen))
+        put(monkeypatch, "watch", lambda trial, verdict=verdict, **more: (verdict, seen))
         said.append(check(Trial(case, resolve("onnxruntime-quant"), FLOAT, runner), (), seconds=seconds))
     of_wrong, of_right = said
     assert (of_wrong.verdict.word, [c.node for c in of_wrong.culprits]) == (word, ["relu"])
     assert "far off" in of_wrong.verdict.message
     assert of_right.verdict.word is Word.ABSTAINS
-    spent = [one.verdict.rule == checks.BUDGET and "the budget was spent" in one.verdict.message for one in said]
+    spent = [one.verdict.rule == BUDGET and "the budget was spent" in one.verdict.message for one in said]
     assert spent == [seconds == 0] * 2, [one.verdict for one in said]
 
 
@@ -207,7 +211,7 @@ def test_ctrl_c_keeps_what_was_found_so_far(runner, monkeypatch, when):
     if when == "reducing":
         monkeypatch.setattr(reducer, "PASSES", (passes.window, interrupt))
     else:
-        monkeypatch.setattr(checks, "remedies" if when == "trying options" else "examine", interrupt)
+        put(monkeypatch, "remedies" if when == "trying options" else "examine", interrupt)
     target = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
     checked = check(Trial(one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32)), target, FLOAT, runner), ())
     assert checked.interrupted
@@ -219,15 +223,15 @@ def test_ctrl_c_keeps_what_was_found_so_far(runner, monkeypatch, when):
 
 def test_ctrl_c_keeps_a_crash_that_is_being_asked_for_again(runner, monkeypatch):
     case = one_node("Exp", np.linspace(-2, 2, 8, dtype=np.float32))
-    monkeypatch.setattr(checks, "watch", lambda trial: (CRASH, Observation(())))
-    monkeypatch.setattr(checks, "look", interrupt)
+    put(monkeypatch, "watch", lambda trial, **more: (CRASH, Observation(())))
+    put(monkeypatch, "look", interrupt)
     checked = check(Trial(case, resolve("mnn"), {}, runner), ())
     assert checked.interrupted
     assert checked.verdict == CRASH
 
 
 def test_ctrl_c_ends_a_check_that_has_found_nothing_yet(runner, monkeypatch):
-    monkeypatch.setattr(checks, "survey", interrupt)
+    put(monkeypatch, "survey", interrupt)
     with pytest.raises(KeyboardInterrupt):
         check(Trial(one_node("Exp", np.linspace(-2, 2, 8, dtype=np.float32)), resolve("mnn"), {}, runner), ())
 
@@ -316,15 +320,15 @@ def test_a_wrong_shape_that_is_there_for_being_cut_out_hides_no_wrong_values(run
     case = tools.cnn(blocks=4, planted=0)
     wrong = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_VALUES)
 
-    def watched(trial, like=None):
+    def watched(trial, **more):
         part = trial.case.proto.graph
         operators = [node.op_type for node in part.node]
         if part.output[0].name == "relu1":
             return dataclasses.replace(wrong, kind=Kind.WRONG_SHAPE), Observation(())
         return (wrong if "ConvTranspose" in operators else Verdict(Word.AGREES)), Observation(())
 
-    monkeypatch.setattr(checks, "watch", watched)
-    monkeypatch.setattr(checks, "examine", lambda *args, **options: Examination(wrong))
+    put(monkeypatch, "watch", watched)
+    put(monkeypatch, "examine", lambda *args, **options: Examination(wrong))
     assert {c.op_type for c in check(Trial(case, resolve("mnn"), {}, runner), ()).culprits} == {"ConvTranspose"}
 
 
@@ -334,14 +338,14 @@ CRASH = Verdict(Word.CRASHES, stage="quantize", kind="SIGSEGV", message="it fell
 def test_what_a_part_gets_wrong_for_being_cut_is_not_why_nothing_comes_out_of_the_model(runner, monkeypatch):
     case, whole = tools.cnn(blocks=4, planted=0), Observation(())
 
-    def watched(trial):
+    def watched(trial, **more):
         if trial.case.model == case.model:
             return CRASH, whole
         wrong = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_SHAPE)
         return (wrong if trial.case.proto.graph.output[0].name == "relu1" else Verdict(Word.AGREES)), whole
 
-    monkeypatch.setattr(checks, "watch", watched)
-    monkeypatch.setattr(checks, "examine", lambda *args, **options: Examination(CRASH))
+    put(monkeypatch, "watch", watched)
+    put(monkeypatch, "examine", lambda *args, **options: Examination(CRASH))
     checked = check(Trial(case, resolve("mnn"), {"quantize": "offline"}, runner), ())
     assert checked.verdict == CRASH
     assert checked.culprits == (), "it fails otherwise"
@@ -357,9 +361,9 @@ def crashing(monkeypatch, crashes):
         asked.append(trial.case)
         return (CRASH if crashes(trial.case) else Verdict(Word.AGREES)), fell
 
-    for module in (checks, pipeline):
-        monkeypatch.setattr(module, "watch", watched)
-        monkeypatch.setattr(module, "look", lambda trial, **more: watched(trial)[0])
+    for name, double in (("watch", watched), ("look", lambda trial, **more: watched(trial)[0])):
+        put(monkeypatch, name, double)
+        monkeypatch.setattr(pipeline, name, double)
     monkeypatch.setattr(pipeline, "confirm", lambda trial: Confirmed(watched(trial)[0], 5, 5))
     return asked
 
@@ -394,7 +398,7 @@ def test_a_part_that_is_wrong_and_that_no_time_was_left_for_is_no_agreement(runn
     case = tools.cnn(blocks=4, planted=0)
     wrong = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_VALUES, message="far off")
 
-    def watched(trial):
+    def watched(trial, **more):
         if trial.case.model == case.model:
             return Verdict(Word.ABSTAINS, message="nobody can tell"), Observation(())
         seam = [node.op_type for node in trial.case.proto.graph.node] == ["Relu", "Conv", "BatchNormalization"]
@@ -404,11 +408,11 @@ def test_a_part_that_is_wrong_and_that_no_time_was_left_for_is_no_agreement(runn
         raise ExhaustedError
         yield
 
-    monkeypatch.setattr(checks, "watch", watched)
-    monkeypatch.setattr(checks, "locate", spent)
+    put(monkeypatch, "watch", watched)
+    put(monkeypatch, "locate", spent)
     checked = check(Trial(case, resolve("onnxruntime-quant"), FLOAT, runner), ())
     assert any(judged.verdict == wrong for judged in checked.judged), "no window was wrong"
-    assert (checked.verdict.word, checked.verdict.rule) == (Word.ABSTAINS, checks.BUDGET), checked.verdict
+    assert (checked.verdict.word, checked.verdict.rule) == (Word.ABSTAINS, BUDGET), checked.verdict
     assert "far off" in checked.verdict.message, checked.verdict.message
 
 
@@ -444,12 +448,12 @@ def test_an_if_that_a_crash_needs_is_at_fault_itself(runner, monkeypatch):
     given = {"x": models.grid((3, 4)), "flag": np.array(True)}
     case = models.case(nodes_, given, outputs=[("z", TensorProto.FLOAT, (3, 4))])
 
-    def watched(trial):
+    def watched(trial, **more):
         operators = {node.op_type for node in trial.case.proto.graph.node}
         return (CRASH if "If" in operators else Verdict(Word.AGREES)), Observation(())
 
-    monkeypatch.setattr(checks, "watch", watched)
-    monkeypatch.setattr(checks, "examine", lambda *args, **options: Examination(CRASH))
+    put(monkeypatch, "watch", watched)
+    put(monkeypatch, "examine", lambda *args, **options: Examination(CRASH))
     checked = check(Trial(case, resolve("mnn"), {"quantize": "offline"}, runner), ())
     assert [(c.node, c.op_type) for c in checked.culprits] == [("if", "If")]
 
@@ -468,9 +472,9 @@ def test_an_output_that_is_random_by_definition_has_no_error(runner):
 
 def test_a_failure_that_does_not_come_back_is_no_agreement(runner, monkeypatch):
     failure = Verdict(Word.CRASHES, stage="execute", kind="SIGSEGV", message="it fell over")
-    monkeypatch.setattr(checks, "watch", lambda *args: (failure, Observation(())))
+    put(monkeypatch, "watch", lambda *args, **more: (failure, Observation(())))
     again = Examination(Verdict(Word.AGREES), unconfirmed=failure)
-    monkeypatch.setattr(checks, "examine", lambda *args, **options: again)
+    put(monkeypatch, "examine", lambda *args, **options: again)
     checked = check(Trial(models.relu(), resolve("mnn"), {}, runner), ())
     assert checked.verdict.word is Word.ABSTAINS
     assert checked.verdict.message == "failed once, but not again in fresh processes: crashes in execute: it fell over"
@@ -692,7 +696,5 @@ def test_what_a_reduced_crash_no_longer_has_is_not_at_fault_nor_where_the_same_s
     x = np.ones(3, np.float32)
     case = models.case(nodes, {"x": x}, outputs=[("y", TensorProto.FLOAT, x.shape)])
     crash = Verdict(Word.CRASHES, stage="quantize", kind="SIGSEGV")
-    again, other = (
-        checks._needed(case, checks.Fault(nodes, case, crash), {(0, 1): (1,)}) for nodes in ((2, 3), (1, 2))
-    )
+    again, other = (conclusion._needed(case, Fault(nodes, case, crash), {(0, 1): (1,)}) for nodes in ((2, 3), (1, 2)))
     assert (again.nodes, other.nodes) == ((3,), (1, 2))

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from driftnet.diagnosis import check as checks
 from driftnet.diagnosis import kernels
 from driftnet.diagnosis.check import check
 from driftnet.diagnosis.end_to_end import Impact, References, impact, losses, within
+from driftnet.diagnosis.inquiry import BUDGET, Inquiry
 from driftnet.diagnosis.inside import Inside
 from driftnet.diagnosis.localize import Fault
 from driftnet.findings.pipeline import Examination
@@ -24,6 +24,7 @@ from driftnet.targets.environments import resolve
 from onnx import TensorProto, helper
 
 from tests.support import models
+from tests.support.checking import put, what
 
 WRONG = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_VALUES)
 
@@ -107,7 +108,7 @@ def test_the_fault_that_does_the_damage_comes_first_and_one_without_is_a_note(
     """Both Relu nodes are a tenth too large; but for 2 in ten million all of the error comes from the first."""
     case, wrong = two_branches(), replace(WRONG, tier=tier)
 
-    def watched(trial):
+    def watched(trial, **more):
         part = trial.case.proto.graph
         expected = runner.reference.run(trial.case).outputs
         bad = [node for node in part.node if node.op_type == "Relu"]
@@ -117,8 +118,8 @@ def test_the_fault_that_does_the_damage_comes_first_and_one_without_is_a_note(
         outputs = tuple({name: x * np.float32(1.1 if bad else 1) for name, x in out.items()} for out in expected)
         return (wrong if bad else Verdict(Word.AGREES)), Observation((), outputs)
 
-    monkeypatch.setattr(checks, "watch", watched)
-    monkeypatch.setattr(checks, "examine", lambda trial, *args, **options: checks.Examination(WRONG))
+    put(monkeypatch, "watch", watched)
+    put(monkeypatch, "examine", lambda trial, *args, **options: Examination(WRONG))
     installed = resolve("onnxruntime-quant")
     closed = replace(installed, target=replace(installed.target, tap=None))  # what it hands out would be right
     checked = check(Trial(case, closed, {"quantize": quantize}, runner), ())
@@ -134,7 +135,7 @@ def test_a_fault_that_noise_drowns_is_none_the_less_one_and_what_is_lost_in_it_i
     """The Relu that is a tenth too large explains a millionth of what is mostly the noise of quantizing."""
     case, wrong = two_branches(), replace(WRONG, tier=Tier.RUNNING_ERROR)
 
-    def watched(trial):
+    def watched(trial, **more):
         outputs = runner.reference.run(trial.case).outputs
         small = any(node.name == "small" for node in trial.case.proto.graph.node)
         if len(trial.case.proto.graph.node) == len(case.proto.graph.node):
@@ -143,12 +144,12 @@ def test_a_fault_that_noise_drowns_is_none_the_less_one_and_what_is_lost_in_it_i
         seen = Observation((), tuple({name: factor * x for name, x in out.items()} for out in outputs))
         return (wrong if small else Verdict(Word.AGREES)), seen
 
-    monkeypatch.setattr(checks, "watch", watched)
-    monkeypatch.setattr(checks, "examine", lambda trial, *args, **options: checks.Examination(wrong))
+    put(monkeypatch, "watch", watched)
+    put(monkeypatch, "examine", lambda trial, *args, **options: Examination(wrong))
     installed = resolve("onnxruntime-quant")
     closed = replace(installed, target=replace(installed.target, tap=None))
-    serious, weighed = checks._serious, {}
-    monkeypatch.setattr(checks, "_serious", lambda found: weighed.update(found.impacts) or serious(found))
+    serious, weighed = what("serious_faults"), {}
+    put(monkeypatch, "serious_faults", lambda found: weighed.update(found.impacts) or serious(found))
     checked = check(Trial(case, closed, {"quantize": "dynamic"}, runner), ())
     assert checked.verdict.word is Word.DIVERGES, checked.verdict
     assert [(said.drowned, said.noisy) for said in weighed.values()] == [(True, False)], "no noise is in what it does"
@@ -161,15 +162,15 @@ def cut_after(runs, monkeypatch, watched):
     """Let the time of a check be spent once so many runs have been watched."""
     seen = []
 
-    def counted(trial):
+    def counted(trial, **more):
         if len(seen) >= runs:
             raise ExhaustedError
         seen.append(trial)
         return watched(trial)
 
-    monkeypatch.setattr(checks, "watch", counted)
-    monkeypatch.setattr(checks.Inquiry, "in_time", property(lambda self: len(seen) < runs))
-    monkeypatch.setattr(checks, "examine", lambda trial, *args, **options: checks.Examination(WRONG))
+    put(monkeypatch, "watch", counted)
+    monkeypatch.setattr(Inquiry, "in_time", property(lambda self: len(seen) < runs))
+    put(monkeypatch, "examine", lambda trial, *args, **options: Examination(WRONG))
 
 
 @pytest.mark.parametrize("whole", [Verdict(Word.AGREES, Tier.RUNNING_ERROR), WRONG], ids=["agrees", "diverges"])
@@ -177,7 +178,7 @@ def test_a_cut_budget_never_accuses_what_a_full_one_acquits(runner, monkeypatch,
     """One Relu is off by a thousandth, which is nothing to the outputs."""
     case = two_branches()
 
-    def watched(trial):
+    def watched(trial, **more):
         nodes = {node.name for node in trial.case.proto.graph.node}
         (out,) = trial.runner.reference.run(trial.case).outputs
         if "small" not in nodes or "large" in nodes:
@@ -192,7 +193,7 @@ def test_a_cut_budget_never_accuses_what_a_full_one_acquits(runner, monkeypatch,
             cut_after(runs, patch, watched)
             said.append(check(Trial(case, closed, {"quantize": "none"}, runner), ()).verdict)
     assert {verdict.word for verdict in said} == {Word.ABSTAINS, Word.AGREES}, said
-    undecided = [verdict for verdict in said if verdict.rule == checks.BUDGET]
+    undecided = [verdict for verdict in said if verdict.rule == BUDGET]
     assert any("undecided" in v.message and "what it does to the outputs" in v.message for v in undecided), said
 
 
@@ -283,7 +284,7 @@ def lost_in_company(runner, monkeypatch, *, alone, quantize="none", third="Neg")
     nodes = [helper.make_node(op, [f"t{k}"], [f"t{k + 1}"], name=f"neg{k}") for k, op in enumerate(operators)]
     case = models.case(nodes, {"t0": np.ones(4, np.float32)}, outputs=[("t20", TensorProto.FLOAT, (4,))])
 
-    def watched(trial):
+    def watched(trial, **more):
         outputs, part = runner.reference.run(trial.case).outputs, trial.case.proto.graph.node
         lost = Observation((), tuple({name: 0 * x for name, x in out.items()} for out in outputs))
         if len(part) == len(nodes):
@@ -294,10 +295,10 @@ def lost_in_company(runner, monkeypatch, *, alone, quantize="none", third="Neg")
     def look_inside(trial, recorded, names=()):
         return Inside(trial, [{name: recorded.feeds[0][name] * np.float32(int(name[1:]) < 16) for name in names}])
 
-    monkeypatch.setattr(checks, "MOST_INSIDE", 0.0)
-    monkeypatch.setattr(checks, "watch", watched)
-    monkeypatch.setattr(checks, "look_inside", look_inside)
-    monkeypatch.setattr(checks, "examine", lambda trial, *args, **options: checks.Examination(WRONG))
+    put(monkeypatch, "MOST_INSIDE", 0.0)
+    put(monkeypatch, "watch", watched)
+    put(monkeypatch, "look_inside", look_inside)
+    put(monkeypatch, "examine", lambda trial, *args, **options: Examination(WRONG))
     return check(Trial(case, resolve("mnn"), {"quantize": quantize}, runner), ())
 
 
@@ -322,15 +323,15 @@ def test_what_is_lost_behind_a_decision_may_be_lost_for_rounding(runner, monkeyp
 @pytest.mark.parametrize(("cut", "known"), [("_first_lost", False), ("locate", True)])
 def test_what_no_time_was_left_to_look_for_is_undecided(runner, monkeypatch, cut, known):
     """The time is spent when `cut` begins: not all that is lost had been looked for, nor is that said."""
-    step = getattr(checks, cut)
+    step = what(cut)
 
     def spent(*args):
-        monkeypatch.setattr(checks.Inquiry, "in_time", False)
+        monkeypatch.setattr(Inquiry, "in_time", False)
         return step(*args)
 
-    monkeypatch.setattr(checks, cut, spent)
+    put(monkeypatch, cut, spent)
     verdict = lost_in_company(runner, monkeypatch, alone=True).verdict
-    assert (verdict.word, verdict.rule) == (Word.ABSTAINS, checks.BUDGET), verdict
+    assert (verdict.word, verdict.rule) == (Word.ABSTAINS, BUDGET), verdict
     assert verdict.message.startswith("little is left of output 't20'"), verdict.message
     assert "the budget was spent before it was known why" in verdict.message, verdict.message
     assert ("first at tensor 't16'" in verdict.message) is known, verdict.message
@@ -356,9 +357,9 @@ def told(runner, monkeypatch, x, off, *, without=None, part, whole=WRONG):
         verdict = whole if trial.case.model == case.model else part
         return verdict, Observation((), ({name: y + np.float32(sign * off) for name, y in right.items()},))
 
-    monkeypatch.setattr(checks, "watch", watched)
-    monkeypatch.setattr(checks, "look_inside", lambda *args: Inside(trial, ({},)))
-    monkeypatch.setattr(checks, "examine", lambda trial, *issues, **more: Examination(watched(trial)[0], known="known"))
+    put(monkeypatch, "watch", watched)
+    put(monkeypatch, "look_inside", lambda *args: Inside(trial, ({},)))
+    put(monkeypatch, "examine", lambda trial, *issues, **more: Examination(watched(trial)[0], known="known"))
     return check(trial, [SimpleNamespace(id="known", names=(), saved=SimpleNamespace(rule="documented"))])
 
 
@@ -401,7 +402,7 @@ def test_a_lost_output_agrees_by_no_rule_that_no_time_was_left_to_weigh(runner, 
     def spent(*args, **more):
         raise ExhaustedError
 
-    monkeypatch.setattr(checks, "submodel", spent)
+    put(monkeypatch, "submodel", spent)
     verdict = told(runner, monkeypatch, x, off, part=by_rule, whole=by_rule).verdict
     assert verdict.word is (Word.AGREES if usable else Word.ABSTAINS), verdict
     assert ("an output is lost" in verdict.message) is not usable, verdict.message
@@ -416,8 +417,8 @@ def test_a_part_that_cannot_be_cut_out_does_not_end_the_weighing_of_the_others(r
             raise UnrecordedError
         return submodel(*args, **options)
 
-    monkeypatch.setattr(checks, "submodel", unrecorded_once)
-    monkeypatch.setattr(checks, "survey", lambda *args: [Judged(((0,),), by_rule)])
+    put(monkeypatch, "submodel", unrecorded_once)
+    put(monkeypatch, "survey", lambda *args: [Judged(((0,),), by_rule)])
     checked = told(runner, monkeypatch, 1, 3, part=by_rule, whole=by_rule)
     assert (len(cut), checked.verdict.word) == (2, Word.DIVERGES), checked.verdict
 
@@ -447,16 +448,16 @@ def test_cuts_between_windows_are_asked_about_only_while_the_error_is_not_explai
     nodes = [helper.make_node("Neg", [f"t{k}"], [f"t{k + 1}"], name=f"neg{k}") for k in range(20)]
     case = models.case(nodes, {"t0": np.ones(4, np.float32)}, outputs=[("t20", TensorProto.FLOAT, (4,))])
 
-    def watched(trial):
+    def watched(trial, **more):
         outputs, part = runner.reference.run(trial.case).outputs, trial.case.proto.graph.node
         if all(node.name != "neg3" for node in part):
             return Verdict(Word.AGREES, Tier.EXACT), Observation((), outputs)
         return WRONG, Observation((), tuple({name: 2 * x for name, x in out.items()} for out in outputs))
 
-    monkeypatch.setattr(checks, "watch", watched)
-    monkeypatch.setattr(checks, "look_inside", lambda trial, *args: Inside(trial, ({},)))
-    monkeypatch.setattr(checks, "impact", lambda *args, **more: Impact(share, 1.0))
-    monkeypatch.setattr(checks, "examine", lambda trial, *args, **options: checks.Examination(WRONG))
+    put(monkeypatch, "watch", watched)
+    put(monkeypatch, "look_inside", lambda trial, *args: Inside(trial, ({},)))
+    put(monkeypatch, "impact", lambda *args, **more: Impact(share, 1.0))
+    put(monkeypatch, "examine", lambda trial, *args, **options: Examination(WRONG))
     checked = check(Trial(case, resolve("mnn"), {}, runner), ())
     assert [culprit.node for culprit in checked.culprits] == ["neg3"], checked.verdict
     cuts = [{(k,), (k + 1,)} <= set(judged.window) for k in (7, 15) for judged in checked.judged]

@@ -7,7 +7,6 @@ import numpy as np
 import onnx
 import pytest
 from driftnet import api
-from driftnet.diagnosis import check as checks
 from driftnet.diagnosis import likeness
 from driftnet.diagnosis.attribution import MODEL, Remedy, frozen, under
 from driftnet.diagnosis.check import check
@@ -23,6 +22,7 @@ from driftnet.targets.environments import resolve
 from onnx import TensorProto, helper
 
 from tests.support import models
+from tests.support.checking import put
 from tests.support.localization import FLOAT
 from tests.support.paths import saved_case
 
@@ -55,7 +55,7 @@ def test_what_is_reduced_to_a_saved_case_is_that_whatever_it_was_recognized_as(r
     def recognized(trial, known_issues=(), **more):
         return replace(examine(trial, **more), known=other.id if known_issues else "")
 
-    monkeypatch.setattr(checks, "examine", recognized)
+    put(monkeypatch, "examine", recognized)
     (diagnosis,) = check(Trial(case, resolve("mnn"), KL, runner), [other, merged]).diagnoses
     assert (diagnosis.examination.known, diagnosis.unlike) == (merged.id, "")
 

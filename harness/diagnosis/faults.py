@@ -1,0 +1,143 @@
+"""Each sort of fault, examined as any other case: confirmed, known or reduced, with the options that cure it."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from driftnet.diagnosis import kernels
+from driftnet.diagnosis.attribution import Remedy, remedies, stage_at_fault, under
+from driftnet.diagnosis.inquiry import Found, Inquiry, name_of, names_of, serious_faults
+from driftnet.diagnosis.likeness import unlike
+from driftnet.diagnosis.localize import Fault
+from driftnet.diagnosis.result import Diagnosis
+from driftnet.diagnosis.views import around
+from driftnet.findings.issues import KnownIssue, KnownIssues
+from driftnet.findings.pipeline import Effort, Examination, examine
+from driftnet.findings.trial import Trial
+from driftnet.model.inspect import Case, computing, digest
+from driftnet.model.signature import folder_name
+from driftnet.model.verdict import Kind, Verdict, Word
+from driftnet.reduce.problem import ExhaustedError
+from driftnet.reduce.reducer import INTERRUPTED
+
+RESERVED = 60
+"""Runs that a reduction leaves for confirming it and for trying options."""
+
+
+REDUCED = 0.8
+"""The share of the CPU time left that a reduction may take: what it comes to is confirmed in the rest."""
+
+
+DIAGNOSED = 3
+"""Faults of different operators that are examined, each; of the others the nodes are named."""
+
+
+def diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
+    """Examine one fault of each sort; where the model fails and no part of it does, the model."""
+    faults = sorts_of(inquiry.case, serious_faults(found))[:DIAGNOSED]
+    whole_model: tuple[Any, ...] = ((), inquiry.given or inquiry.case, ())
+    for nodes, case, indices in (*((names_of(inquiry.case, f), f.case, f.nodes) for f in faults), whole_model):
+        if (found.diagnoses and inquiry.left < 2 * RESERVED) or (not nodes and (found.diagnoses or not whole.failed)):
+            break
+        effort = Effort(REDUCED * inquiry.allowance.left, stop=inquiry.reducing)
+        if nodes:  # of the model as a whole nothing is known without it
+            effort = replace(effort, calls=max(0, inquiry.left - RESERVED))
+        trial = replace(inquiry.trial, case=inquiry.frames.get(digest(case), case))
+        try:
+            if trial.quantizes and kernels.used(trial):  # or it may be taken for the rounding that hides it
+                trial = kernels.uncovered(trial, *inquiry.watch(trial))[0]
+            examined = examine(trial, inquiry.known_issues, effort=effort)
+        except ExhaustedError as e:
+            found.cut = str(e)
+            break
+        found.unconfirmed = examined.unconfirmed or found.unconfirmed
+        if examined.unconfirmed or not (examined.verdict.failed or not nodes):
+            continue
+        weighed, place = found.impacts.get(indices), around(inquiry.case, indices)
+        share, values = weighed.share if weighed else None, found.distributions.get(indices)
+        # It is kept when somebody ends what follows.
+        found.diagnoses.append(Diagnosis(nodes, examined, impact=share, around=place, distribution=values))
+        trial = examined.fewest or trial
+        if examined.known and not examined.finding and not rule_of(inquiry.known_issues, examined):
+            with contextlib.suppress(ExhaustedError):
+                own = examine(trial, effort=replace(effort, seconds=REDUCED * inquiry.allowance.left)).finding
+                examined = replace(examined, finding=own)
+                found.diagnoses[-1] = replace(found.diagnoses[-1], examination=examined)
+        left = _left(inquiry.case, examined.finding.named) if examined.finding and examined.finding.named else ()
+        fewer = not whole.in_values and set(left) < set(indices)
+        if left and (not nodes or fewer):
+            if fewer:
+                found.needed[indices] = left
+            nodes, place = tuple(name_of(inquiry.case, i) for i in left), around(inquiry.case, left)
+            found.diagnoses[-1] = replace(found.diagnoses[-1], nodes=nodes, around=place)
+        if examined.finding and examined.finding.ended == INTERRUPTED:
+            raise KeyboardInterrupt
+        found.diagnoses[-1] = _likened(inquiry, _attributed(inquiry, found.diagnoses[-1], trial), trial)
+
+
+def sorts_of(case: Case, faults: Sequence[Fault]) -> list[Fault]:
+    """The first of the faults that have the same operators and fail in the same way; those of one step last."""
+    sorts: dict[tuple[str, ...], Fault] = {}
+    for fault in sorted(faults, key=lambda fault: fault.verdict.kind == Kind.OFF_BY_ONE_STEP):
+        sorts.setdefault((fault.verdict.kind, *(op for _, op in names_of(case, fault))), fault)
+    return list(sorts.values())
+
+
+def _attributed(inquiry: Inquiry, diagnosis: Diagnosis, whole: Trial) -> Diagnosis:
+    """The fault with what makes it go away: both as it was found, `whole`, and reduced, because what is
+    left of a bias that a converter loses may be zeros of which only a quantizer's parameters still tell."""
+    examined = diagnosis.examination
+    if examined.verdict.word is Word.HANGS:
+        return diagnosis
+    small = _reduced(examined, whole)
+    verdict = examined.finding.verdict if examined.finding else examined.verdict
+    inquiry.tell("trying options")
+    found: list[Remedy] = []
+
+    def holds(remedy: Remedy) -> bool:
+        return not inquiry.watch(under(whole, remedy))[0].failed
+
+    try:
+        found.extend(filter(holds, remedies(small, verdict, inquiry.watch)))
+        stage = stage_at_fault(small, verdict, found, inquiry.watch)
+    except ExhaustedError:
+        stage = ""
+    return replace(diagnosis, remedies=tuple(found), stage=stage)
+
+
+def _likened(inquiry: Inquiry, diagnosis: Diagnosis, whole: Trial) -> Diagnosis:
+    """The fault with why it only looks like the known one, if it does."""
+    examined, issues = diagnosis.examination, inquiry.known_issues
+    if not examined.known or rule_of(issues, examined) or examined.verdict.word is Word.HANGS:
+        return diagnosis
+    name = folder_name(examined.finding.signature) if examined.finding else ""
+    if very := KnownIssues(issues).named(name):  # whatever it was recognized as
+        return replace(diagnosis, examination=replace(examined, known=very.id))
+    inquiry.tell(f"comparing with {examined.known}")
+    try:
+        own = _reduced(examined, whole)
+        reason = unlike(own, examined.known, issues, diagnosis.remedies, inquiry.watch)
+    except ExhaustedError:
+        reason = "no time was left to compare them"
+    return replace(diagnosis, unlike=reason)
+
+
+def _reduced(examined: Examination, whole: Trial) -> Trial:
+    """`whole`, a fault, as far as it was reduced."""
+    finding = examined.finding
+    return replace(whole, case=finding.case, recipe=finding.recipe) if finding else whole
+
+
+def _left(case: Case, reduced: Case) -> tuple[int, ...]:
+    """The nodes of `case` that are left in `reduced`, though plainer operators may have taken their places."""
+    nodes, kept = case.proto.graph.node, reduced.proto.graph.node
+    names = {name for node in kept for name in (node.name, *node.output) if name}
+    return tuple(i for i in computing(case.proto.graph) if not names.isdisjoint((nodes[i].name, *nodes[i].output)))
+
+
+def rule_of(known_issues: Sequence[KnownIssue], examined: Examination) -> str:
+    """The rule by which one fault is no failure of the model, "" where it is one."""
+    documented = {issue.id: issue.saved.rule for issue in known_issues}
+    known, a_step = examined.known, examined.verdict.kind == Kind.OFF_BY_ONE_STEP
+    return documented.get(known, "") or (str(Kind.OFF_BY_ONE_STEP) if known and a_step else "")

@@ -1,0 +1,138 @@
+"""Which windows of a model go wrong, and which nodes of these do it: as far as the runs reach."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from driftnet.diagnosis.inquiry import EXPLAINED, Found, Inquiry, is_wrong, names_of
+from driftnet.diagnosis.inside import look_inside, off
+from driftnet.diagnosis.localize import Search, alike, locate
+from driftnet.diagnosis.result import Checked
+from driftnet.model.inspect import Case, has_any
+from driftnet.model.operators import Trait
+from driftnet.model.submodel import Recording, UnrecordedError, reads, submodel
+from driftnet.model.verdict import Verdict
+from driftnet.model.windows import Judged, Window, live_nodes, survey
+from driftnet.oracle.judge import BEFORE
+from driftnet.oracle.tolerances.table import LOST
+from driftnet.reduce.passes import bisect
+from driftnet.reduce.problem import ExhaustedError
+from driftnet.targets.recipe import unquantized
+
+SURVEYED, FAILING_SURVEYED, NARROWED = 0.7, 0.45, 0.6
+"""The shares of these runs after which no further window is judged, the same of a model that fails, and after which no
+fault is looked for."""
+
+
+def survey_windows(
+    inquiry: Inquiry, recorded: Recording, whole: Verdict, found: Found, pieces: Sequence[Window]
+) -> None:
+    """Judge the windows among `pieces`, down to what fails, as far as a share of the runs reaches."""
+    live, share = len(live_nodes(inquiry.case)), FAILING_SURVEYED if whole.failed else SURVEYED
+
+    def explains(verdict: Verdict) -> bool:
+        return is_wrong(verdict, whole) and (verdict.in_values or not whole.in_values)
+
+    try:
+        look = partial(inquiry.survey, share=share)
+        for one in survey(inquiry.case, recorded, look, explains, pieces):
+            found.judged.append(one)
+            seen = {node for j in found.judged for node in j.nodes}
+            inquiry.tell(f"windows: {len(seen)} of {live} nodes")
+    except ExhaustedError:
+        inquiry.tell("windows: the budget is spent")
+
+
+def is_explained(case: Case, checked: Checked, found: Found) -> bool:
+    """Whether what is found explains the failure, or the loss of an output, or is all that the whole is accused for:
+    then nobody looks at the cuts between windows, which are twice as many."""
+    accused = checked.verdict.culprits if checked.verdict.failed else ()
+    if accused and {pair for fault in found.faults for pair in names_of(case, fault)}.issuperset(accused):
+        return True
+    if checked.verdict.failed and not checked.outputs:
+        return any(not found.is_beside(fault) for fault in found.faults)
+    said = [found.impacts.get(fault.nodes) for fault in found.faults]
+    return sum(weighed.share for weighed in said if weighed) >= EXPLAINED
+
+
+def to_narrow(target: str, judged: Sequence[Judged], whole: Verdict) -> list[Judged]:
+    """The windows to be narrowed: those that fail as the model does, if there are any. To find which node is wrong
+    beside what ends a model takes longer than all else."""
+    wrong = [j for j in judged if is_wrong(j.verdict, whole)]
+    return [j for j in wrong if whole.failed and alike(target, j.verdict, whole)] or wrong
+
+
+def locate_faults(
+    inquiry: Inquiry, recorded: Recording, failing: Sequence[Judged], whole: Verdict, found: Found, lost: bool = False
+) -> Verdict | None:
+    """Adds to the faults that are `found`; how a window fails of which the budget did not reach to say why.
+
+    lost   of an output nothing is left, nobody can tell whether that is right, and no window was asked yet
+    """
+    before = [judged for judged in failing if judged.verdict.message.startswith(BEFORE)]
+    rest = [judged for judged in failing if judged not in before]
+    try:
+        suspects = _suspects(inquiry, recorded)
+        if lost:
+            suspects = _first_lost(inquiry, recorded)
+            inquiry.suspected.extend(suspects)
+        early = before or inquiry.suspected  # it fails before it is quantized, or may
+        for plain, windows in (*([(True, before)] if early else []), *([(False, rest)] if rest or not early else [])):
+            look = partial(inquiry.look, share=NARROWED, plain=plain)
+            search = Search(inquiry.case, recorded, look, inquiry.trial.target.name)
+            for fault in locate(search, windows, whole, suspects):
+                found.faults.append(fault)
+                inquiry.tell(f"at fault: {', '.join(' '.join(pair) for pair in names_of(inquiry.case, fault))}")
+    except ExhaustedError:
+        inquiry.tell("localization: the budget is spent")
+        found.unsought = True
+        located = {node for fault in found.faults for node in fault.nodes}
+        return next((j.verdict for j in failing if located.isdisjoint(j.nodes)), None)
+    return None
+
+
+def _suspects(inquiry: Inquiry, recorded: Recording) -> list[str]:
+    """The tensors, in order, that the intact artifact gets wrong from right ones, though a model of their own is right:
+    what single nodes make, else what a part does."""
+    graph, inside = inquiry.case.proto.graph, inquiry.inside
+    makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    found: set[str] = set()
+    for part in inquiry.suspects:
+        nodes = sorted({makers[name] for node in part.proto.graph.node for name in node.output if name in makers})
+        for node in nodes:
+            with contextlib.suppress(UnrecordedError, ValueError):
+                verdict = inside.verdict(submodel(inquiry.case, [node], recorded)) if inside else None
+                if verdict and verdict.failed:
+                    found.update(name for name in graph.node[node].output if name)
+                    break
+        else:
+            found.update(value.name for value in part.proto.graph.output)
+    return sorted(found, key=lambda name: makers.get(name, 0))
+
+
+def _first_lost(inquiry: Inquiry, recorded: Recording) -> list[str]:
+    """The first tensor of the intact artifact of which nothing is left before it is quantized, as a bisection finds it:
+    of an artifact into which it takes too long to look as a whole. None where it cannot be asked."""
+    graph, right, trial = inquiry.case.proto.graph, recorded.feeds[0], inquiry.trial
+    trial = replace(trial, recipe=unquantized(trial.target, trial.recipe))
+    live, decided = live_nodes(inquiry.case), set[str]()  # behind a decision rounding explains the loss of anything
+    for node in (graph.node[i] for i in live):
+        floats = [name for name in reads(node) if name in right and right[name].dtype.kind == "f"]
+        if (has_any(node, Trait.DECIDES) and floats) or not decided.isdisjoint(reads(node)):
+            decided.update(node.output)
+    names = [name for i in live for name in graph.node[i].output if name in right and name not in decided]
+    names = [name for name in names if right[name].dtype.kind == "f" and right[name].any()]
+    if trial.target.tap is None or not names:
+        return []
+    inquiry.tell("looking for the first tensor that is lost inside of the converted model")
+
+    def is_lost(count: int) -> bool:
+        for name in names[count - 1 :: -1]:  # a fusion takes some of them away
+            if not inquiry.in_time:
+                raise ExhaustedError
+            if name in (seen := look_inside(trial, recorded, [name]).tensors[0]):
+                return off(seen[name], right[name]) >= LOST
+        return False
+
+    return [names[bisect(len(names), is_lost) - 1]] if is_lost(len(names)) else []
