@@ -73,8 +73,10 @@ class Trace:
         return replace(grid, sure=told == {grid} and all(self._is_held(name) for name in origins))
 
     def _is_held(self, tensor: str) -> bool:
-        """Whether a tensor that has a grid is on it: data moved from another grid are not."""
+        """Whether a tensor that has a grid is on it: data moved from another one are not, nor stored floats."""
         op = self.makers.get(tensor)
+        if op and op.values is not None:
+            return False
         moved = self.moved_on(tensor) if op and op.runs == "moves" else None
         return moved.sure if moved else not (op and op.runs == "moves")
 

@@ -486,6 +486,21 @@ def test_data_joined_from_several_grids_may_be_put_on_the_result_s(runner):
     assert ask(runner, case, said, on_grid(kept, 0.25)).word is Word.DIVERGES
 
 
+def test_a_constant_that_is_joined_with_codes_may_stay_as_it_is_stored(runner):
+    """MNN rounded it for a Repeat of the joined data, and not for a view of them beside."""
+    w = np.sin(X)
+    nodes = [helper.make_node("Tanh", ["x"], ["a"]), helper.make_node("Concat", ["a", "w"], ["t"], axis=0)]
+    nodes.append(helper.make_node("Identity", ["t"], ["y"]))
+    case = models.case(nodes, {"x": X}, {"w": w}, outputs=[("y", FLOAT, (6, 8))])
+    operations = [operation("a", "x", "a", "codes"), operation("w", (), "w", "somehow", values=w)]
+    operations += [operation("t", ("a", "w"), "t", "moves"), operation("y", "t", "y", "moves")]
+    said = artifact(operations, {**dict.fromkeys("xawt", 1 / 50), "y": 1 / 60})
+    codes = on_grid(np.tanh(on_grid(X, 1 / 50)), 1 / 50)
+    for held in (w, on_grid(w, 1 / 50)):
+        assert ask(runner, case, said, np.concatenate([codes, held])).word is Word.AGREES
+    assert ask(runner, case, said, np.concatenate([codes + 1 / 50, w])).word is Word.DIVERGES
+
+
 @pytest.mark.parametrize(("fill", "runs"), [(-1.0, "somehow"), (0.0, "moves")])
 def test_mnn_does_not_tell_what_becomes_of_the_number_that_pads(runner, fill, runs):
     constants = {"p": np.array([0, 0, 2, 0]), "f": np.array(fill, np.float32)}
