@@ -161,7 +161,10 @@ class _Read:
 
 @dataclass
 class Shard:
-    """The state of one process: its workers, its targets, and what is known so far."""
+    """The state of one process: its workers, its targets, and what is known so far.
+
+    of_run   the names of the known issues that lie in the folder of this run, in the order in which they came
+    """
 
     plan: Plan
     runner: Runner
@@ -169,6 +172,7 @@ class Shard:
     installed: list[Installed] = field(default_factory=list)
     seeds: list[Case] = field(default_factory=list)
     known_issues: dict[str, KnownIssue] = field(default_factory=dict)
+    of_run: dict[str, None] = field(default_factory=dict)
     of_target: dict[str, KnownIssues] = field(default_factory=dict)
     fixed: dict[str, corpus.SavedCase] = field(default_factory=dict)
     steering: Steering = field(default_factory=lambda: Steering(()))
@@ -235,29 +239,28 @@ class Shard:
     def _adopt(self) -> None:
         """Learn, when there is time, of what an earlier run into this report found and did not learn of."""
         self.learn(self.plan.found)
-        for saved in (self.known_issues[name].saved for name in self._of_run()):
+        for saved in (self.known_issues[name].saved for name in self.of_run):
             for one in self.installed if saved.cause is None else ():
                 if saved.path and one.target.name == saved.target and one.release in saved.seen:
                     self.waiting.append((saved.path, one, Where()))
 
     def forget(self) -> None:
         """Know no more of what was found in this run and counts for nothing."""
-        for name in self._of_run():
+        for name in [*self.of_run]:
             if (path := self.known_issues[name].saved.path) and not path.exists():
                 self._forget(name)
 
-    def _of_run(self) -> list[str]:
-        """The issues that lie in the folder of this run."""
-        within = f"{self.plan.found}{os.sep}"  # as text: all that is known is asked before each index
-        return [name for name, issue in self.known_issues.items() if str(issue.saved.path).startswith(within)]
-
     def _know(self, issue: KnownIssue) -> None:
         self.known_issues[issue.id] = issue
+        self.of_run.pop(issue.id, None)
+        if str(issue.saved.path).startswith(f"{self.plan.found}{os.sep}"):
+            self.of_run[issue.id] = None
         self.of_target.clear()
         self.steering = Steering(())  # of another time
 
     def _forget(self, name: str) -> None:
         del self.known_issues[name]
+        self.of_run.pop(name, None)
         self.of_target.clear()
 
     def _issues(self, target: str) -> KnownIssues:
@@ -345,7 +348,7 @@ class Shard:
                 graph=graph[j],
             )
             self.gaps[j].learn(graphs[graph[j]], result.verdict.word is Word.AGREES)
-            if refused:
+            if refused and any(later == j for later, _ in drafts[k + 1 : most]):
                 left_out[j] |= refused
                 given[j] = self._case(index, favoured, self.profiles[j], left_out[j])
                 graph[j] = len(graphs)
@@ -523,8 +526,11 @@ class Shard:
         lookout = steering.under(recipes)
         free, tried = self._chance(index, "free", KEPT), self._tries(index)
         refused = self._refused(index, favoured)
+        came = False
 
         def unwanted(case: Case) -> Set[str]:
+            nonlocal came
+            came = came or (sought is not None and sought.comes_in(self._read(case).drawn))
             known = frozenset[str]()
             if not free:
                 known = lookout.unwanted(self._read(case).host, lambda: self.runner.reference.computed(case))
@@ -555,7 +561,7 @@ class Shard:
         for attempt in range(DRAWS):
             seed = zlib.crc32(f"{plan.seed} {attempt}".encode())
             case = drawn(seed, (sought.focus,), {**self.gaps[favoured].rare, **sought.weights}, alone)
-            if sought.comes_in(self._read(case).drawn):
+            if came or sought.comes_in(self._read(case).drawn):  # what was not wanted then seldom is the next time
                 break
         return case
 
@@ -623,10 +629,12 @@ class Choice(NamedTuple):
 
 
 def choices(installed: Installed, seed: int, index: int) -> list[Choice]:
-    """What is chosen for each case of `index` on one target, the same wherever it is examined."""
-    rng = random.Random(f"{seed}/{index}/{installed.target.name}")
-    drawn = (recipe.draw(installed.target, rng) for _ in range(RECIPES_PER_MODEL))
-    return [Choice(chosen, rng.getrandbits(32), rng.random() < LOSSLESS_SHARE) for chosen in drawn]
+    """What is chosen for each case of `index` on one target, the same wherever it is examined: what quantizes nothing
+    first, as what fails there needs no search behind a quantizer, and explains what fails alike when quantized."""
+    target, rng = installed.target, random.Random(f"{seed}/{index}/{installed.target.name}")
+    drawn = (recipe.draw(target, rng) for _ in range(RECIPES_PER_MODEL))
+    chosen = [Choice(one, rng.getrandbits(32), rng.random() < LOSSLESS_SHARE) for one in drawn]
+    return sorted(chosen, key=lambda one: target.scheme(recipe.effective(target, one.recipe)) is not None)
 
 
 def runs_under(target: Target, chosen: recipe.Recipe) -> list[recipe.Recipe]:

@@ -21,10 +21,6 @@ from driftnet.findings.issues import KnownIssue, issues
 from driftnet.findings.names import located_case, namesake
 from driftnet.findings.pipeline import Effort, Finding, examine
 from driftnet.findings.trial import Trial, laid_out, plain_number
-from driftnet.handover import handover
-from driftnet.handover.anonymize import anonymized
-from driftnet.handover.control import tries_of
-from driftnet.learning.experiment import computed
 from driftnet.model import external_data
 from driftnet.model.feeds import demand_numbers, feeds_beside, made_up, read_feeds
 from driftnet.model.inspect import Case, Feed, elements, graph_inputs, nodes
@@ -237,6 +233,14 @@ def _recipes(target: Target, settings: CheckSettings) -> list[dict[str, Any]]:
     return [recipe.validated(target, {**(settings.recipe or {}), **recipe.parsed(target, settings.options)})]
 
 
+def _hand_over(folder: Path, installed: Installed, runner: Runner, **said: Any) -> None:
+    """Write what a maintainer needs. It is imported here: with generators and all it takes a third of the time in which
+    a small model is checked."""
+    from driftnet.handover import handover
+
+    handover.write(folder, installed, runner, **said)
+
+
 def _check_one(
     trial: Trial, settings: CheckSettings, known_issues: Sequence[KnownIssue], tell: Callable[[str], None]
 ) -> dict[str, Any]:
@@ -250,17 +254,19 @@ def _check_one(
     for diagnosis, fault in zip(checked.diagnoses, result["faults"]):
         finding = diagnosis.examination.finding
         if finding and settings.anonymize:
+            from driftnet.handover.anonymize import anonymized
+
             finding, fault["reduced"]["remained"] = anonymized(finding, runner)
         cures = [str(remedy) for remedy in diagnosis.remedies]
         if saved := known.get(diagnosis.examination.known):
             fault["note"] = _said_of(saved)
         if out and finding:
             folder = corpus.save(finding.to_save(), out)
-            handover.write(folder, trial.installed, runner, known=saved, remedies=cures)
+            _hand_over(folder, trial.installed, runner, known=saved, remedies=cures)
             fault["reduced"]["path"] = str(folder)
         elif out and saved and not diagnosis.unlike and not saved.rule:
             folder = corpus.save(saved, out)
-            handover.write(folder, trial.installed, runner, known=saved, remedies=cures)
+            _hand_over(folder, trial.installed, runner, known=saved, remedies=cures)
             fault["known_path"] = str(folder)
     accepted = (
         bool(settings.accept)
@@ -437,7 +443,7 @@ def reduce(
         if before and before.cause and _is_the_same(before, finding, runner):
             loose = corpus.load(folder)
             folder = folder if loose.cause else arrange.found(loose, arrange.of_the_same(before.cause, before.id), out)
-        handover.write(folder, installed, runner)
+        _hand_over(folder, installed, runner)
         return {
             "path": str(folder),
             "of": str(path),
@@ -463,6 +469,8 @@ def _reduced(
         checked = checks.check(trial, (), seconds=budget, tell=tell)
         findings = (diagnosis.examination.finding for diagnosis in checked.diagnoses)
         return checked.verdict, next((finding for finding in findings if finding), None)
+    from driftnet.handover.control import tries_of
+
     allowance, runs = runner.allow(budget), runner.target_runs
 
     def going_on() -> bool:
@@ -478,6 +486,8 @@ def _reduced(
 
 
 def _nothing_to_reduce(what: str, verdict: Verdict, path: Path, before: corpus.SavedCase | None) -> UserError:
+    from driftnet.handover.control import tries_of
+
     if before and before.status == Status.FLAKY:
         message = f"nothing to reduce: {path} did not fail in {tries_of(before)} runs, or not again"
         message += f"; of {before.runs} runs it showed in {before.reproduced} when it was saved"
@@ -501,6 +511,8 @@ def _is_the_same(before: corpus.SavedCase, finding: Finding, runner: Runner) -> 
     trigger = before.cause and before.cause.of_case(before.id).trigger
     if not trigger or before.coarse != finding.signature.coarse:  # the target is part of that
         return False
+    from driftnet.learning.experiment import computed
+
     host = host_of(finding.case, computed(finding.case, runner.reference))
     return bool(trigger.matches(host, recipe_facts(finding.installed.target, finding.recipe)))
 

@@ -7,12 +7,12 @@ costs does not grow with the number of known issues.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from driftnet.causes.place import Where
 from driftnet.causes.record import CauseRecord, Status
@@ -24,6 +24,7 @@ from driftnet.model.signature import DAMAGE, other_name
 from driftnet.model.verdict import DEPENDS_ON_RUN, Kind
 
 K = TypeVar("K")
+V = TypeVar("V")
 
 HEAP = "heap"
 """The place of a crash in a heap that was damaged before."""
@@ -172,7 +173,8 @@ class KnownIssues(Sequence[KnownIssue]):
     def __init__(self, issues: Iterable[KnownIssue] = ()) -> None:
         self._all = tuple(issues)
         self._order: dict[int, int] = {id(issue): k for k, issue in enumerate(self._all)}
-        self._preferred = 0
+        self._preferred: dict[int, None] = {}
+        self._found: dict[Hashable, dict[int, list[Any]]] = {}
 
     @classmethod
     def of(cls, issues: Sequence[KnownIssue], target: str) -> KnownIssues:
@@ -191,16 +193,32 @@ class KnownIssues(Sequence[KnownIssue]):
 
     def prefer(self, issue: KnownIssue) -> None:
         """Ask this one first from now on: what explained one failure is likely to explain the next."""
-        self._preferred += 1
-        self._order[id(issue)] = -self._preferred
+        self._preferred.pop(id(issue), None)
+        self._preferred[id(issue)] = None
 
     def first(self, issues: Iterable[KnownIssue]) -> KnownIssues:
         """The same, with some of them asked before all others."""
         found = copy(self)
-        found._order = dict(self._order)
+        found._preferred = dict(self._preferred)
         for issue in reversed([*issues]):
             found.prefer(issue)
         return found
+
+    def once(self, key: Hashable, find: Callable[[], Iterable[tuple[KnownIssue, V]]]) -> Iterator[tuple[KnownIssue, V]]:
+        """The issues that `find` gives, each with what it gives of it, in the order in which they are asked. They are
+        found once for a `key`: of one sort there may be thousands."""
+        if key not in self._found:
+            there: dict[int, list[Any]] = {}
+            for pair in sorted(find(), key=lambda pair: self._order[id(pair[0])]):
+                there.setdefault(id(pair[0]), []).append(pair)
+            self._found[key] = there
+        there = self._found[key]
+        preferred = {issue: None for issue in reversed(self._preferred) if issue in there}
+        for issue in preferred:
+            yield from there[issue]
+        for issue, pairs in there.items():
+            if issue not in preferred:
+                yield from pairs
 
     def like(self, failed: Symptom) -> list[KnownIssue]:
         """Those that show as `failed` does, and those that may come of the same damage: of which one is a damaged heap
@@ -234,7 +252,11 @@ class KnownIssues(Sequence[KnownIssue]):
         return self._named.get(name) or self._named.get(other_name(name))
 
     def _ordered(self, found: Iterable[KnownIssue]) -> list[KnownIssue]:
-        return sorted({id(issue): issue for issue in found}.values(), key=lambda issue: self._order[id(issue)])
+        order = {issue: -k for k, issue in enumerate(self._preferred, 1)}
+        return sorted(
+            {id(issue): issue for issue in found}.values(),
+            key=lambda issue: order.get(id(issue)) or self._order[id(issue)],
+        )
 
     @cached_property
     def _of_sort(self) -> Mapping[str, list[KnownIssue]]:

@@ -14,13 +14,13 @@ or is by what is known, a trigger that is met tells what may be behind a failure
 the rest of the model is right.
 """
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 
 from driftnet.causes.facts import Facts, Host, Tensors, facts_of, host_of
-from driftnet.causes.predicate import Atom, Trigger
+from driftnet.causes.predicate import Trigger
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings.issues import HEAP, KnownIssue, KnownIssues, Symptom
 from driftnet.findings.known import Recognized, near
@@ -55,9 +55,9 @@ class Recognizer:
     def recognized(self, issues: KnownIssues, failed: Symptom, gone: Set[int] = frozenset()) -> Recognized | None:
         """The issue that `failed` is known by. gone: indices of nodes that are not there any more."""
         alike = _alike(issues, failed)
-        trusted = [both for both in alike if is_trusted(both[1], self.trusted) or _comes_and_goes(both[1])]
+        trusted = (both for both in alike if is_trusted(both[1], self.trusted) or _comes_and_goes(both[1]))
         named = near(self.case, failed) if failed.node else frozenset()
-        there = (Recognized(issue, named) for issue, cause in alike if is_same_place(cause, failed))
+        there = (Recognized(issue, named) for issue, _ in _in_place(issues, failed))
         unsure = None
         for found in chain(self._matching(trusted, failed, gone), there):
             if found.sure:
@@ -74,22 +74,33 @@ class Recognizer:
         """The issues that show alike, but fail at another place, or ask for options that mean nothing here, or have
         triggers that are trusted and not met, where a pattern says little: of what comes and goes no run asks whether
         it is that, and on an older release than showed it last, what was mended since may look like it."""
-        alike = dict.fromkeys(issue for issue, _ in _alike(issues, failed))
-        elsewhere = [i for i in issues.like(failed) if i.saved.status == Status.FLAKY and i.causes and i not in alike]
-        elsewhere += [issue for issue in alike if asked_for(issue, self.options)]
-        weak = [issue for issue in alike if issue.saved.status == Status.FLAKY or _is_older(release, issue.causes)]
-        trusted = [issue for issue in weak if all(map(is_trusted, issue.causes))]
+
+        def among() -> Iterator[tuple[KnownIssue, tuple[bool, bool, Wanted]]]:
+            """Those like it: whether it is none of them, whether it is only if a trigger is met, and what it asks
+            for."""
+            alike = {issue for issue, _ in _alike(issues, failed)}
+            for issue in issues.like(failed):
+                flaky = issue.saved.status == Status.FLAKY
+                weak = flaky or _is_older(release, issue.causes)
+                of_trigger = weak and all(map(is_trusted, issue.causes))
+                if issue in alike:
+                    yield issue, (False, of_trigger, wanted_by(issue))
+                elif flaky and issue.causes:
+                    yield issue, (True, False, ())
+
+        told = [*issues.once(("doubted", failed.coarse, failed.where, release), among)]
+        elsewhere = [issue for issue, (other, _, wanted) in told if other or _lacking(wanted, self.options)]
+        trusted = [issue for issue, (_, of_trigger, _) in told if of_trigger]
         met = self.matching(issues, failed) if trusted else ()  # most failures have none of these
         return [*elsewhere, *(issue for issue in trusted if issue not in met)]
 
     def _matching(
-        self, issues: Sequence[tuple[KnownIssue, CauseRecord]], failed: Symptom, gone: Set[int] = frozenset()
+        self, issues: Iterable[tuple[KnownIssue, CauseRecord]], failed: Symptom, gone: Set[int] = frozenset()
     ) -> Iterator[Recognized]:
-        """Each issue whose trigger is met where the failure may come from, those first that show in the same way. A
-        trigger is asked once, whoever has it."""
+        """Each issue whose trigger is met where the failure may come from. A trigger is asked once, whoever has it."""
         asked: dict[Trigger, frozenset[int]] = {}
-        wanted = near(self.case, failed) if issues else frozenset()
-        for issue, cause in sorted(issues, key=lambda known: known[0].symptom.sort != failed.sort):
+        wanted = near(self.case, failed)
+        for issue, cause in issues:
             if cause.trigger is None:
                 continue
             if cause.trigger not in asked:
@@ -138,26 +149,34 @@ def is_trusted(cause: CauseRecord | None, least: float | None = None) -> bool:
     return right >= wanted and cause.score.get("found", 0) >= wanted * named
 
 
+Wanted = tuple[frozenset[str], ...]
+"""Region by region, the options that it asks of; without these it does not hold."""
+
+
 def asked_for(issue: KnownIssue, options: Facts) -> list[str]:
     """The options that have no meaning under these and without which none of its triggers, if all are trusted, is met:
     what is wrong before it is quantized is not what goes wrong when it is."""
+    return _lacking(wanted_by(issue), options)
+
+
+def wanted_by(issue: KnownIssue) -> Wanted:
+    """What its triggers ask for, if all are trusted; else nothing, and so where one region does without."""
     if not all(map(is_trusted, issue.causes)):
-        return []
+        return ()
     regions = [region for cause in issue.causes if cause.trigger for region in cause.trigger.regions]
-    wanted = [
-        {
-            a.fact.removeprefix("recipe.")
-            for a in region.atoms
-            if a.fact.startswith("recipe.") and _is_absent(a, options)
-        }
+    # A negative test holds of what is not there.
+    wanted = tuple(
+        frozenset(
+            a.fact.removeprefix("recipe.") for a in region.atoms if a.fact.startswith("recipe.") and not a.holds({})
+        )
         for region in regions
-    ]
-    return sorted(set[str]().union(*wanted)) if all(wanted) else []
+    )
+    return wanted if all(wanted) else ()
 
 
-def _is_absent(asked: Atom, options: Facts) -> bool:
-    """Whether its fact is not there and it fails for that: a negative one holds of what is not there."""
-    return asked.fact not in options and asked.holds(options) is False
+def _lacking(wanted: Wanted, options: Facts) -> list[str]:
+    lacking = [{name for name in of_region if f"recipe.{name}" not in options} for of_region in wanted]
+    return sorted(set[str]().union(*lacking)) if all(lacking) else []
 
 
 def _is_older(release: str, causes: Sequence[CauseRecord]) -> bool:
@@ -172,8 +191,21 @@ def _comes_and_goes(cause: CauseRecord) -> bool:
     return cause.place.sort == HEAP
 
 
-def _alike(issues: KnownIssues, failed: Symptom) -> list[tuple[KnownIssue, CauseRecord]]:
-    return [(issue, cause) for issue in issues.like(failed) for cause in issue.causes if is_alike(issue, cause, failed)]
+def _alike(issues: KnownIssues, failed: Symptom) -> Iterator[tuple[KnownIssue, CauseRecord]]:
+    """The issues that show so, and by which cause, those first that do in the same way."""
+    for same in (True, False):
+        yield from issues.once((failed.coarse, failed.where, same), partial(_shown_alike, issues, failed, same))
+
+
+def _shown_alike(issues: KnownIssues, failed: Symptom, same: bool) -> list[tuple[KnownIssue, CauseRecord]]:
+    found = (issue for issue in issues.like(failed) if (issue.symptom.sort == failed.sort) is same)
+    return [(issue, cause) for issue in found for cause in issue.causes if is_alike(issue, cause, failed)]
+
+
+def _in_place(issues: KnownIssues, failed: Symptom) -> Iterator[tuple[KnownIssue, CauseRecord]]:
+    """Those of them that are in the same place."""
+    found = partial(filter, lambda both: is_same_place(both[1], failed), _alike(issues, failed))
+    return issues.once(("place", failed.coarse, failed.where), found)
 
 
 def is_alike(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:

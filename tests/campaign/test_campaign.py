@@ -34,6 +34,8 @@ from driftnet.learning.study import proposal
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.run import health
 from driftnet.run.runner import Runner
+from driftnet.targets import recipe
+from driftnet.targets.environments import resolve
 from driftnet.util import limits
 from driftnet.util.errors import UserError
 from driftnet.util.records import read
@@ -235,6 +237,15 @@ def commands(word):
         with contextlib.suppress(OSError):
             found.append(path.read_bytes().decode(errors="replace"))
     return [text for text in found if word in text and text.startswith(sys.executable)]
+
+
+def test_what_quantizes_nothing_is_run_before_what_does():
+    installed = resolve("mnn")
+    for index in range(20):
+        told = [recipe.effective(installed.target, one.recipe) for one in shard.choices(installed, 1, index)]
+        quantizes = [installed.target.scheme(options) is not None for options in told]
+        assert quantizes == sorted(quantizes)
+        assert len(quantizes) == shard.RECIPES_PER_MODEL
 
 
 def test_nothing_is_begun_when_the_run_is_over(monkeypatch):

@@ -190,7 +190,8 @@ def test_a_shard_forgets_what_counts_for_nothing(tmp_path):
     shard, there = Shard(plan, None, stopping=lambda: True), plan.found / "there"
     there.mkdir(parents=True)
     paths = {"there": there, "gone": plan.found / "gone", "of the corpus": tmp_path / "none" / "a"}
-    shard.known_issues = {name: KnownIssue(replace(saved_relu(), path=path)) for name, path in paths.items()}
+    for name, path in paths.items():
+        shard._know(KnownIssue(replace(saved_relu(), id=name, path=path)))
     shard.forget()
     assert sorted(shard.known_issues) == ["of the corpus", "there"]
 

@@ -33,6 +33,21 @@ def test_what_is_preferred_is_asked_first_and_all_else_as_it_is_given():
     assert known.like(Symptom(COARSE)) == [neg, other, relu], "another order is another's"
 
 
+def test_what_was_found_once_is_given_in_the_order_in_which_it_is_asked_now():
+    relu, neg, other = of("Relu"), of("Neg"), of("Clip")
+    known, asked = KnownIssues([relu, neg, other]), list[str]()
+
+    def find() -> list[tuple[KnownIssue, int]]:
+        asked.append("")
+        return [(other, 1), (relu, 2), (relu, 3)]
+
+    assert [*known.once("", find)] == [(relu, 2), (relu, 3), (other, 1)]
+    known.prefer(neg)
+    known.prefer(other)
+    assert [*known.once("", find)] == [(other, 1), (relu, 2), (relu, 3)]
+    assert len(asked) == 1
+
+
 def test_a_place_is_possible_where_its_operators_or_their_siblings_are():
     relu, clip, softmax, late = of("Relu"), of("Clip"), of("Softmax"), of("Relu", "planted/quantize/wrong-values")
     cured = of("Relu", remedy={"optimize": False})
