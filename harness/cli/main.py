@@ -2,94 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import signal
 import sys
 import time
 import traceback
 import webbrowser
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any
 
 import click
 from driftnet import api
 from driftnet.cli import defaults, options
 from driftnet.cli.options import MONTH, PATH, Amount
 from driftnet.cli.report import tables
-from driftnet.handover.markdown import plain
+from driftnet.cli.telling import ERR, Commands, Told, fail, open_streams, terminated_like_interrupted
 from driftnet.run import health
 from driftnet.run.share import GENERATED_SECONDS, REAL_SECONDS, SAVED_SECONDS
 from driftnet.util.errors import UserError
-from driftnet.util.files import RUNS, json_text, leave_nothing, make_folder
-from rich.console import Console, ConsoleOptions, RenderableType
+from driftnet.util.files import RUNS, make_folder
 from rich.markup import escape
-from rich.segment import Segment
-
-# Where nobody can widen the window (a log, a pipe), tables are given room instead of being folded at 80 columns.
-_WIDTH = None if sys.stdout and sys.stdout.isatty() else 160
 
 
-class _Console(Console):
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """What is printed, without what a terminal would obey: a model is anybody's file, and its names are shown."""
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(plain(segment.text), segment.style)
-
-    def on_broken_pipe(self) -> None:
-        """Nobody reads on, as after `| head -1`: say no more, but do what was asked, and end with the true status."""
-        self.quiet = True
-        _nowhere(sys.stderr if self.stderr else sys.stdout)
-
-
-OUT = _Console(highlight=False, soft_wrap=True, width=_WIDTH)
-ERR = _Console(stderr=True, highlight=False, soft_wrap=True)
-
-
-class Told(NamedTuple):
-    """What a command has to tell: its result, by what that is shown to people, and the exit status."""
-
-    result: Mapping[str, Any]
-    show: Callable[[Console, Mapping[str, Any]], None]
-    status: int = 0
-
-
-class _Command(click.Command):
-    """A command with --json, whose function gives what it has Told; its value is the exit status."""
-
-    def __init__(self, *words: Any, **settings: Any) -> None:
-        super().__init__(*words, **settings)
-        self.params.append(options.as_json)
-
-    def parse_args(self, context: click.Context, words: list[str]) -> list[str]:
-        """As click does; but of a target that is named twice where there can be one, none is dropped unheard."""
-        _, _, order = self.make_parser(context).parse_args(list(words))
-        one = [option for option in self.params if option.name == "target" and not getattr(option, "multiple", False)]
-        if any(order.count(option) > 1 for option in one):
-            raise click.UsageError(f"{self.name} takes one --target: run it once for each.", context)
-        return super().parse_args(context, words)
-
-    def invoke(self, context: click.Context) -> int:
-        context.meta["as_json"] = context.params.pop("as_json")
-        told: Told = super().invoke(context)
-        if not context.meta["as_json"]:
-            told.show(OUT, told.result)
-            return told.status
-        try:
-            click.echo(json_text(told.result))
-        except BrokenPipeError:
-            _nowhere(sys.stdout)
-        return told.status
-
-
-class _Commands(click.Group):
-    command_class = _Command
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(package_name="driftnet")
 def driftnet() -> None:
     """Differential fuzz testing for ONNX deployment toolchains: convert, quantize, execute, compare, minimize.
@@ -610,10 +546,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     An error of driftnet itself is told with its traceback on stderr.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    _open_streams()
+    open_streams()
     try:
         default_map = defaults.read(Path("pyproject.toml"), driftnet.commands)
-        with _terminated_like_interrupted():
+        with terminated_like_interrupted():
             status = driftnet.main(words, prog_name="driftnet", standalone_mode=False, default_map=default_map)
     except click.exceptions.Exit as e:
         status = e.exit_code
@@ -626,33 +562,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
             from driftnet.targets.registry import registered
 
             hint = f"--target is one of {', '.join(sorted(registered()))}, or one with a release; {hint}"
-        status = _fail(UserError(e.format_message(), hint=hint), words)
+        status = fail(UserError(e.format_message(), hint=hint), words)
     except UserError as e:
-        status = _fail(e, words)
+        status = fail(e, words)
     except (KeyboardInterrupt, click.Abort):
-        status = _fail(UserError("interrupted", kind="interrupted"), words)
+        status = fail(UserError("interrupted", kind="interrupted"), words)
     except Exception as e:  # whatever it is, it is no finding: the status must not be Python's own, 1
         if lacking := health.fault(e):
-            sys.exit(_fail(lacking, words))
+            sys.exit(fail(lacking, words))
         traceback.print_exc()
         hint = "this is an error of driftnet itself; please report it with what stands on stderr"
-        status = _fail(UserError(f"{type(e).__name__}: {e}", hint=hint, kind="internal"), words)
+        status = fail(UserError(f"{type(e).__name__}: {e}", hint=hint, kind="internal"), words)
     sys.exit(status if isinstance(status, int) else 0)
-
-
-@contextlib.contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """While the block runs, SIGTERM ends it the way Ctrl-C does: workers are ended and temporary folders removed."""
-
-    def interrupt(number: int, frame: object) -> None:
-        signal.signal(number, signal.SIG_IGN)  # timeout(1) sends it twice: the second would interrupt the cleaning up
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _warn_of_the_network(result: Mapping[str, Any]) -> None:
@@ -660,35 +581,6 @@ def _warn_of_the_network(result: Mapping[str, Any]) -> None:
         from driftnet.campaign.shard import NO_NETWORK_NAMESPACE
 
         ERR.print(f"warning: {NO_NETWORK_NAMESPACE}")
-
-
-def _fail(error: UserError, words: Sequence[str]) -> int:
-    leave_nothing()
-    hint = error.hint
-    if error.kind == "machine" and "fuzz" in words[:1]:
-        hint += "; what was found before is kept: with --resume --report DIR the run goes on"
-    if "--json" in words:
-        said = {"kind": error.kind, "message": error.message, "hint": hint}
-        click.echo(json_text({"error": said}))
-    else:
-        ERR.print(f"driftnet: {error.message}", markup=False)
-        if hint:
-            ERR.print(f"  {hint}", markup=False)
-    return 2
-
-
-def _nowhere(stream: TextIO) -> None:
-    """Let what is still written to `stream`, by the interpreter at its end too, go nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _open_streams() -> None:
-    """Open the standard streams that were closed (`>&-`): what is opened later would get their numbers."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,6 @@ target = click.option(
     help="mnn, mnn==3.4.1, onnxruntime-quant, ...; repeat it for several.  "
     f"[default: {', '.join(api.DEFAULT_TARGETS)}]",
 )
-as_json = click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object on stdout and nothing else.")
 
 
 def there(context: click.Context, option: click.Parameter, folder: Path) -> Path:
