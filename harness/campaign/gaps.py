@@ -6,6 +6,7 @@ with any Einsum. And each operator is asked for some times by itself, whatever i
 of a whole graph, and where every other graph fails for something else it says more.
 """
 
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Set
 from random import Random
@@ -79,12 +80,17 @@ class Form(NamedTuple):
 
 
 class Gaps:
-    """What a target was never asked of all that is drawn for it, given what it was."""
+    """What a target was never asked of all that is drawn for it, given what it was. part: which of how many equal parts
+    of it is sought here."""
 
-    def __init__(self, target: str, counts: Counts, profile: Profile = EVERYTHING) -> None:
+    def __init__(
+        self, target: str, counts: Counts, profile: Profile = EVERYTHING, part: tuple[int, int] = (0, 1)
+    ) -> None:
         drawn = [operator for operator in OPERATORS if operator.name not in outside(profile)]
         self._graphs = Counter({operator.name: 0 for operator in drawn})
-        self._open = dict.fromkeys(form for operator in drawn for form in _forms(operator, profile))
+        forms = dict.fromkeys(form for operator in drawn for form in _forms(operator, profile))
+        own, of = part
+        self._open = {form: None for form in forms if zlib.crc32(" ".join(form).encode()) % of == own}
         self._all = len(self._open)
         self._tried = Counter[Form]()
         for (asked, op, trait, value, judge), n in counts.items():

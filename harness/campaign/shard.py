@@ -6,8 +6,10 @@ What other shards have found is read from the run's folder of cases, which is th
 import gc
 import importlib
 import math
+import multiprocessing
 import os
 import random
+import re
 import time
 import traceback
 import zlib
@@ -208,7 +210,8 @@ class Shard:
         if self.plan.resume:
             asked |= coverage.asked(self.plan.report)
         self.profiles = [Profile(**one.target.profile) for one in self.installed]
-        self.gaps = [Gaps(one.target.name, asked, of) for one, of in zip(self.installed, self.profiles)]
+        part = part_of(multiprocessing.current_process().name, 1 if self.plan.cluster else self.plan.workers)
+        self.gaps = [Gaps(one.target.name, asked, of, part) for one, of in zip(self.installed, self.profiles)]
         for folder in corpus.known(self.plan.corpus):
             self.learn(folder, self.plan.mended, told={*self.known_issues, *self.fixed})
         if self.plan.state:
@@ -609,6 +612,12 @@ class Shard:
             return trial, False
         other = revived(trial.case, self.runner.reference, self.plan.seed)
         return replace(trial, case=other or trial.case), other is None
+
+
+def part_of(name: str, workers: int) -> tuple[int, int]:
+    """What a process seeks of what was never asked, so that no two of a run seek the same: which part, of how many.
+    name: of the process; those of a pool are numbered in turn, and one that dies takes the others with it."""
+    return int(re.sub(r"\D", "", name) or 0) % workers, workers
 
 
 def care_of(name: str) -> Care:

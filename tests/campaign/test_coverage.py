@@ -10,7 +10,7 @@ from driftnet.campaign import coverage
 from driftnet.campaign.events import Done, Examined
 from driftnet.campaign.gaps import AGAIN, LAST, SHARE, TRIES, Form, Gaps, forms_in
 from driftnet.campaign.journal import Journal
-from driftnet.campaign.shard import Plan, Shard
+from driftnet.campaign.shard import Plan, Shard, part_of
 from driftnet.campaign.summary import derived
 from driftnet.causes.facts import host_of
 from driftnet.generators import bulk
@@ -226,6 +226,14 @@ def drawn(tmp_path, steer):
     )
     shard = Shard(plan, None, stopping=lambda: True)
     return [shard._case(index, 0, sought=shard._sought(index, 0)) for index in range(20)]
+
+
+def test_the_processes_of_a_run_seek_everything_and_none_what_another_does():
+    parts = [part_of(name, 3) for name in ("SpawnProcess-4", "SpawnProcess-5", "SpawnProcess-6")]
+    whole, *sought = (set(Gaps("mnn", Counter(), part=part)._open) for part in (part_of("MainProcess", 1), *parts))
+    assert whole == set().union(*sought)
+    assert len(whole) == sum(map(len, sought))
+    assert max(map(len, sought)) < 0.5 * len(whole)
 
 
 def test_what_was_never_asked_comes_first_and_without_steering_all_is_as_ever(tmp_path):
