@@ -126,10 +126,12 @@ class Positions:
 
 @lru_cache(maxsize=256)
 def positions(transform: str, along: Axis) -> Positions:
-    """The positions of the elements of the result along an axis."""
+    """The positions of the elements of the result along an axis. Raises Open where that is anybody's guess."""
     n, out, scale, start, end = along.n, along.out, along.scale, along.start, along.end
     i = np.arange(out, dtype=np.float64)
     step = 1.0 / scale
+    if transform in ("align_corners", "tf_crop_and_resize") and abs(n * scale - out) > POSITION_ROUNDINGS * U * out:
+        raise Open("where the last corner lies if the scale gives a fraction of an element: onnx.reference keeps it")
     match transform:
         case "half_pixel":
             p = (i + 0.5) / scale - 0.5
