@@ -121,6 +121,11 @@ class StageError(Exception):
     """The system under test said that a stage failed. The message is the system's own words."""
 
 
+def answered(outputs: Mapping[str, str], values: Sequence[Any]) -> Dict[str, np.ndarray]:  # noqa: UP006
+    """One feed's results by name. What a system gives no value for (None) is left out, and counts as missing."""
+    return {name: value for name, value in zip(outputs, values) if value is not None}
+
+
 def unquantized(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
     """The quantize stage of a target that quantizes nothing."""
     return artifact

@@ -248,3 +248,15 @@ def test_symmetric_codes_of_seven_bits_have_64_in_the_middle(runner):
     recipe = {"quantize": "dynamic", "types": "u8u8", "reduce_range": True, "other_symmetry": True}
     verdict = look(Trial(case, resolve("onnxruntime-quant"), recipe, runner))
     assert verdict.word is Word.AGREES, verdict.message
+
+
+def test_a_result_that_is_no_tensor_is_left_out_instead_of_ending_the_run(tmp_path):
+    kind = helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, [1])
+    nodes = [helper.make_node("Optional", [], ["none"], type=kind), helper.make_node("Neg", ["x"], ["y"])]
+    none = helper.make_value_info("none", helper.make_optional_type_proto(kind))
+    x, y = (helper.make_value_info(name, kind) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [none, y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    options, feed = effective(ONNXRUNTIME_QUANT, {}), {"x": np.ones(1, np.float32)}
+    (answer,) = ONNXRUNTIME_QUANT.execute(str(tmp_path / "m.onnx"), [feed], {"none": "", "y": "float32"}, options)
+    assert answer == {"y": -feed["x"]}

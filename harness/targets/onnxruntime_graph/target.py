@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from driftnet.targets.interface import Answers, Feed, Option, Options, Rule, Target, unquantized
+from driftnet.targets.interface import Answers, Feed, Option, Options, Rule, Target, answered, unquantized
 from driftnet.targets.snippet import FEEDS
 
 # What onnxruntime 1.31 calls its graph transformers and rewrite rules (graph_transformer_utils.cc).
@@ -99,12 +99,12 @@ def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], op
             artifact, settings, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
         )
         if not options["float16"].startswith("all"):
-            return [dict(zip(outputs, session.run(list(outputs), dict(feed)))) for feed in feeds]
+            return [answered(outputs, session.run(list(outputs), dict(feed))) for feed in feeds]
         halves = {value.name for value in session.get_inputs() if value.type == "tensor(float16)"}
         results = []
         for feed in feeds:
             given = {name: x.astype(np.float16) if name in halves else x for name, x in feed.items()}
-            found = dict(zip(outputs, session.run(list(outputs), given)))
+            found = answered(outputs, session.run(list(outputs), given))
             for name, x in found.items():
                 if getattr(x, "dtype", None) == np.float16 and outputs[name] == "float32":
                     found[name] = x.astype(np.float32)

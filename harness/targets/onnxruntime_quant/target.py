@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from driftnet.targets.interface import Answers, Feed, Option, Options, Rule, Scheme, StageError, Target
+from driftnet.targets.interface import Answers, Feed, Option, Options, Rule, Scheme, StageError, Target, answered
 from driftnet.targets.onnxruntime_graph.target import OPTIMIZERS, OUTGROWN, preload_runtime
 from driftnet.targets.snippet import FEEDS
 
@@ -165,7 +165,7 @@ def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], op
     session = ort.InferenceSession(
         artifact, settings, providers=["CPUExecutionProvider"], disabled_optimizers=options.get("disabled_optimizers")
     )
-    return [dict(zip(outputs, session.run(list(outputs), dict(feed)))) for feed in feeds]
+    return [answered(outputs, session.run(list(outputs), dict(feed))) for feed in feeds]
 
 
 def tap(artifact: str, feeds: Sequence[Feed], tensors: Mapping[str, str], options: Options) -> Answers:

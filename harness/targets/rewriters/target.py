@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from driftnet.targets.interface import Answers, Feed, Options, StageError
+from driftnet.targets.interface import Answers, Feed, Options, StageError, answered
 from driftnet.targets.snippet import FEEDS
 
 # What executes is to be the reference's release: two releases differ where the standard leaves something open.
@@ -62,7 +62,7 @@ def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], op
     settings.intra_op_num_threads = settings.inter_op_num_threads = 1
     settings.log_severity_level = 4
     session = ort.InferenceSession(artifact, settings, providers=["CPUExecutionProvider"])
-    return [dict(zip(outputs, session.run(list(outputs), dict(feed)))) for feed in feeds]
+    return [answered(outputs, session.run(list(outputs), dict(feed))) for feed in feeds]
 
 
 RUN = f"""\
