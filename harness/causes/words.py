@@ -44,7 +44,7 @@ def sentence(
 
     score   of the trigger (`driftnet.learning.trigger.Score`): what speaks against it is said
     """
-    regions = "; or ".join(dict.fromkeys(region_in_words(region, trigger.shape) for region in trigger.regions))
+    regions = "; or ".join(_shortened(_of_operands(_in_words(region, trigger.shape) for region in trigger.regions)))
     matters = {atom.fact for region in trigger.regions for atom in region.atoms}
     said = listed(dict.fromkeys(_does_not_matter([aspect for aspect in free if aspect not in matters])))
     opposite = listed(_opposites(trigger.regions[0], needed)) if trigger.regions else ""
@@ -77,19 +77,53 @@ def _in_doubt(score: Mapping[str, float]) -> str:
     return ""
 
 
+def _of_operands(regions: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Regions that say the same of several operands, each of one, are one that speaks of any of these."""
+    alike: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
+    for chain, rest in regions:
+        operands = set(re.findall(_OPERAND, rest))
+        of = operands.pop() if len(operands) == 1 else ""
+        alike.setdefault((chain, re.sub(_OPERAND, "{}", rest) if of else rest), {})[of] = (chain, rest)
+    said: list[tuple[str, str]] = []
+    for (chain, rest), each in alike.items():
+        if len(each) == 1:
+            said += each.values()
+        else:
+            *most, last = sorted(each, key=int)
+            first, _, more = rest.partition("{}")
+            said.append((chain, f"{first}operand {', '.join(most)} or {last}{more.replace('{}', 'this operand')}"))
+    return said
+
+
+_OPERAND = r"\boperand (\d+)\b"
+
+
+def _shortened(regions: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Each region, without its operators where the one before has the same."""
+    before = ""
+    for chain, rest in regions:
+        yield rest.lstrip(" :;") if rest and chain == before else f"{chain}{rest}"
+        before = chain
+
+
 def region_in_words(region: Region, shape: Shape) -> str:
     """One region in words: the operators in the order in which they hang together, then what has to hold of each."""
+    return "".join(_in_words(region, shape))
+
+
+def _in_words(region: Region, shape: Shape) -> tuple[str, str]:
+    """(operators, what has to hold)"""
     parts, named = [], [_operators(region, role) for role in range(shape.roles)]
-    chain = _chain(shape, named)
+    chain, in_a_row = _chain(shape, named), _is_row(shape)
     for role in range(shape.roles):
         words = [w for atom in region.of_role(role) if (w := _of_role(atom))]
         if words:
-            whose = f"{named[role]} " if shape.roles > 1 else ""
-            parts.append(whose + ", ".join(words))
+            whose = f"the {_ORDINALS[role]}: " if in_a_row and "," in named[role] else f"{named[role]} "
+            parts.append((whose if shape.roles > 1 else "") + ", ".join(words))
     general = [w for atom in region.of_role(-1) if (w := _general(atom))]
     with_ = "; ".join(parts)
-    joined = f"{chain} {with_}" if with_ and shape.roles == 1 else f"{chain}: {with_}" if with_ else chain
-    return f"{joined}; {', '.join(general)}" if general else joined
+    said = f" {with_}" if with_ and shape.roles == 1 else f": {with_}" if with_ else ""
+    return chain, f"{said}; {', '.join(general)}" if general else said
 
 
 def listed(names: Iterable[str]) -> str:
@@ -151,12 +185,17 @@ def _outside(atom: Atom) -> str:
 def _chain(shape: Shape, named: Sequence[str]) -> str:
     if shape.roles == 1:
         return named[0]
-    if shape.edges == {(k, k - 1) for k in range(1, shape.roles)}:
+    if _is_row(shape):
         return " → ".join(named)
     edges = [f"{named[b]} → {named[a]}" for a, b in sorted(shape.edges)]
     edges += [f"{named[a]} and {named[b]} of one tensor" for a, b in sorted(shape.shared)]
     inside = {role for pair in (*shape.edges, *shape.shared) for role in pair}
     return ", ".join([*edges, *(f"beside {named[k]}" for k in range(shape.roles) if k not in inside)])
+
+
+def _is_row(shape: Shape) -> bool:
+    """Whether each node hands its result to the next one."""
+    return shape.edges == {(k, k - 1) for k in range(1, shape.roles)}
 
 
 def _operators(region: Region, role: int) -> str:
@@ -264,6 +303,10 @@ def _of_role(atom: Atom) -> str:
         if (found := re.fullmatch(pattern, fact)) and isinstance(atom.value, bool) and atom.test in ("is", "not"):
             said = true if atom.value == (atom.test == "is") else false
             return said.format(*found.groups(), o=_operand(found[1]))
+    if (found := re.fullmatch(r"in\.(\d+)\.made", fact)) and atom.test in ("is", "not"):
+        whose, _, slot = str(atom.value).split(".")
+        said = f"result{f' {slot}' if slot != '0' else ''} of the {_ORDINALS[int(whose)]}"
+        return f"{_operand(found[1])} {'is not' if atom.test == 'not' else 'is'} {said}"
     if found := re.fullmatch(r"in\.(\d+)\.(shared|equals)", fact):
         same = "the same tensor as" if found[2] == "shared" else "equal to"
         others = atom.value if isinstance(atom.value, tuple) else (atom.value,)
@@ -307,6 +350,8 @@ _SAID: dict[str, Callable[[str, str], str]] = {
 
 
 def _tested(what: str, atom: Atom) -> str:
+    if atom.test == "in" and isinstance(atom.value, tuple) and len(atom.value) == 1:
+        return _SAID["is"](what, _value(atom.value[0]))
     return _SAID[atom.test](what, _value(atom.value, many=atom.test == "in"))
 
 

@@ -277,6 +277,24 @@ def test_a_trigger_is_a_sentence() -> None:
     )
 
 
+def test_what_regions_have_in_common_is_said_once() -> None:
+    def half(slot: int) -> Region:
+        constant, raised = Atom(f"0.in.{slot}.from", "is", "constant"), Atom(f"0.in.{slot}.raised", "is", True)
+        return Region((Atom("0.op", "is", "Where"), constant, raised, Atom("recipe.fp16", "is", True)))
+
+    assert sentence(Trigger(Shape(), (half(0), half(1), half(2)))) == (
+        "Where operand 0, 1 or 2 = constant, this operand with what half precision rounds up; option fp16 = True"
+    )
+    plain = Region((Atom("0.op", "is", "Where"), Atom("opset", "in", (9,))))
+    assert sentence(Trigger(Shape(), (half(1), plain))).endswith("rounds up; option fp16 = True; or opset = 9")
+
+
+def test_a_long_list_of_operators_in_a_row_is_said_once() -> None:
+    atoms = (Atom("0.op", "is", "Dropout"), Atom("1.op", "in", ("And", "Not")), Atom("1.in.0.made", "is", "0.out.1"))
+    said = sentence(Trigger(Shape(2, frozenset({(1, 0)})), (Region(atoms),)))
+    assert said == "Dropout → And, Not: the second: operand 0 is result 1 of the first"
+
+
 def test_what_a_trigger_speaks_of_is_not_said_to_be_free() -> None:
     trigger = Trigger(Shape(), (Region((Atom("0.op", "is", "Abs"), Atom("opset", "most", 12))),))
     assert sentence(trigger, ("opset",)) == "Abs; opset at most 12"
