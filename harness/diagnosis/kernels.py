@@ -24,6 +24,7 @@ def used(trial: Trial) -> list[Kernel]:
         kernel
         for kernel in trial.target.kernels
         if not operators.isdisjoint(kernel.operators)
+        and all(trial.options.get(name) == value for name, value in kernel.when.items())
         and any(trial.options.get(name) != value for name, value in kernel.without.items())
     ]
 

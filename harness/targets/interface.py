@@ -107,6 +107,7 @@ class Kernel:
     loss        what it may be off by at most, of the largest element of a result
     without     options under which the target does not use it;   source   where it is documented
     seen        a release, and the most that one layer lost in it: tests measure the installed one
+    when        options that it is used under, by their values
     """
 
     name: str
@@ -115,6 +116,7 @@ class Kernel:
     without: Mapping[str, Any]
     source: str
     seen: tuple[str, float]
+    when: Mapping[str, Any] = field(default_factory=dict)
 
 
 class StageError(Exception):

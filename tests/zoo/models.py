@@ -372,10 +372,18 @@ def _moments(rng: Rng) -> Feed:
     return {"input": np.stack([frames[k : k + 15].ravel() for k in range(40)])}
 
 
-def _bar(rng: Rng) -> Feed:
-    """Forty frames of music in 180 bands, and states of nothing."""
-    states = {f"state_{k}_hidden_in": np.zeros(25, np.float32) for k in (1, 2, 4, 5)}
-    return {"input": _music(rng, 40, 180), **states}
+def _remembering(frames: int, bands: int, width: int, *states: str):
+    """A maker of frames of music in so many bands, and of states of nothing."""
+
+    def make(rng: Rng) -> Feed:
+        return {"input": _music(rng, frames, bands), **{name: np.zeros(width, np.float32) for name in states}}
+
+    return make
+
+
+def _states(*kinds: str, layers: tuple[int, ...] = (1, 2, 4, 5, 7, 8)) -> list[str]:
+    """Names of the states of so many recurrent layers, as madmom has them."""
+    return [f"state_{k}_{kind}_in" for k in layers for kind in kinds]
 
 
 def _mixture(rng: Rng) -> Feed:
@@ -496,7 +504,10 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "gender_guess": _picture("images", inputs.photo, 32, 32, FACES, 256 / 255),
     "bank_captcha": lambda rng: {"input": np.repeat(inputs.text_line(rng, 50, 155, 4)[None, ..., None], 3, 3)},
     "voice_filter": _mixture,
-    "downbeats": _bar,
+    "downbeats": _remembering(40, 180, 25, *_states("hidden", layers=(1, 2, 4, 5))),
+    "beats_recurrent": _remembering(40, 266, 25, *_states("hidden", "cell")),
+    "piano_recurrent": _remembering(40, 482, 88, *_states("hidden")),
+    "music_key_elu": lambda rng: {"input": _music(rng, 60, 105)},
     "onsets": lambda rng: {"input": np.stack([_music(rng, 40, 80) for _ in range(3)], -1)},
     "music_key": lambda rng: {"input": _music(rng, 60, 105)},
     "beats": lambda rng: {"input": _music(rng, 60, 81)},
@@ -522,6 +533,13 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "chord_features": lambda rng: {"input": _music(rng, 60, 105)},
     "chroma": _moments,
     "piano_notes": lambda rng: {"input": _music(rng, 60, 144)},
+    "english_reader": _picture("x", _line, 48, 320, 0.5, 0.5),
+    "captcha_letters": lambda rng: {"input1": 2 * inputs.text_line(rng, 64, 160, 4)[None, None] - 1},
+    "captcha_objects": _picture("images", inputs.photo, 416, 416, 0, 1 / 255),
+    "ocr_mobile_detector": _picture("x", inputs.page, 192, 256, *IMAGENET),
+    "vad_chunks": _vad(576, sr=np.int64(16000)),
+    "marks_recurrent": lambda rng: {"input_ids": 1 + inputs.letters(rng, 48, 40)[None]},
+    "marks_presence": lambda rng: {"input": 1 + inputs.letters(rng, 48, 40)[None]},
     "vowel_marks": lambda rng: {"input": 1 + inputs.letters(rng, 48, 40)[None]},
 }
 

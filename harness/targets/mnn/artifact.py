@@ -36,6 +36,9 @@ the scales there, 1 for half precision; what the name of that file has more than
 BINARY, CONCAT, CONVERT_TENSOR, CONVOLUTION, DEPTHWISE, PACK, PADDING, UNARY = 7, 10, 129, 12, 13, 44, 45, 101
 POOLINGS = {47: (7, 1), 112: (3, 2)}
 """Pooling, and Pooling3D, which is made in two steps: (the number of the field that holds its type, how many steps)"""
+WINOGRAD = 10
+"""of QuantizedFloatParam the field by which a Conv runs in Winograd's form, as EMA has every square one of stride 1:
+what is transformed has codes and scales of its own, which are not simulated (ConvInt8Winograd.cpp)"""
 SCALE, IN_FIXED_POINT = 77, 128 / 2**15
 """BatchNormalization, and how far off what it rounds may be: CPUScaleInt8 multiplies by whole numbers of 2^-15, half a
 unit off for each step of its operand, at most 255 from the zero point, and for the bias"""
@@ -295,6 +298,8 @@ def _runs(op: Table, kind: int, scales: list[float | None], coded: bool) -> tupl
         return ("codes", parts if average else 0) if len(set(scales)) == 1 else ("float", 0)
     if kind in (CONVOLUTION, DEPTHWISE) and not coded:
         return ("somehow" if op.table(2).has(3) else "float"), 0  # weights that are quantized in a form not read here
+    if kind == CONVOLUTION and op.table(2).table(4).has(WINOGRAD):
+        return "somehow", 0
     if kind == SCALE:
         return "codes", IN_FIXED_POINT
     if kind == UNARY and not op.table(2).has(2):

@@ -123,11 +123,11 @@ def winograd(runner: Runner) -> float:
     return worst / UNIT
 
 
-def lost_to_winograd(runner: Runner) -> float:
+def lost_to_winograd(runner: Runner, recipe: Mapping[str, object]) -> float:
     """By one layer, of tiles small and large, of the largest element."""
-    (kernel,) = MNN.target.kernels
     made = [convolution(seed, channels, size) for seed, channels, size in ((20, 4, 20), (14, 32, 14), (48, 16, 48))]
-    outputs = [[runner.observe(case, MNN, recipe).outputs for recipe in ({}, kernel.without)] for case in made]
+    without = {**recipe, "disabled_kernels": ["Winograd"]}
+    outputs = [[runner.observe(case, MNN, options).outputs for options in (recipe, without)] for case in made]
     return max(kernels.loss(*both) for both in outputs)
 
 
@@ -195,7 +195,10 @@ MEASUREMENTS: Mapping[tuple[str, str], Callable[[Runner], float]] = {
 }
 
 
-KERNELS: Mapping[tuple[str, str], Callable[[Runner], float]] = {("mnn", "Winograd"): lost_to_winograd}
+KERNELS: Mapping[tuple[str, str], Callable[[Runner], float]] = {
+    ("mnn", "Winograd"): lambda runner: lost_to_winograd(runner, {}),
+    ("mnn", "Winograd of codes"): lambda runner: lost_to_winograd(runner, {"quantize": "offline", "method": "EMA"}),
+}
 
 
 @pytest.mark.parametrize(("target", "name"), KERNELS)
