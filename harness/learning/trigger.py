@@ -85,6 +85,10 @@ class Score:
         return {**vars(self), "accuracy": round(self.accuracy, 3)}
 
 
+Told = tuple[bool, bool]
+"""Of one instance: whether a trigger named it, and whether it failed."""
+
+
 def score_of(told: Mapping[str, float]) -> Score:
     """The score that `Score.as_json` has told."""
     return Score(**{name: int(n) for name, n in told.items() if name != "accuracy"})
@@ -142,18 +146,19 @@ def learn_trigger(
     lab.repeat([s for fails in (True, False) for s in [s for s in samples if s.fails is fails][-REPEATED:]])
     roles = _operators(samples, shape)
     trigger = _learned(shape, samples, roles)
-    quiet, recent = 0, list[bool]()
+    quiet, recent = 0, list[Told]()
     draws = _draws(lab, samples, roles, shape, Random(seed), seed)
     while lab.left and quiet < QUIET:
         batch = list(_batch(lab, draws, shape, base, trigger))
         if not batch:
             break
-        right = [(trigger.holds(s.facts) is True) == s.fails for s in batch if s.facts is not None]
-        recent = [*recent, *right][-QUIET * BATCH :]
+        told = [(trigger.holds(s.facts) is True, s.fails) for s in batch if s.facts is not None]
+        recent = [*recent, *told][-QUIET * BATCH :]
         samples += batch
         lab.repeat(batch[-2:])
-        quiet = quiet + 1 if all(right) else 0
-        if not all(right):
+        errs = any(named != fails for named, fails in told)
+        quiet = 0 if errs else quiet + 1
+        if errs:
             trigger = _learned(shape, samples, roles)
     trigger = under_options(trigger, samples)
     free, needed = _aspects(samples)
@@ -164,7 +169,7 @@ def learn_trigger(
         free,
         needed,
         tuple(map(tuple, roles)),
-        score=Score(len(recent), sum(recent)),
+        score=_score(recent),
         runs=lab.runs,
         seconds=lab.spent,
         steady=lab.steady,
@@ -220,7 +225,7 @@ def compare(
     others   of other causes that show in the same way: of a failure that one of these names, and the trigger does not,
              nothing is counted
     """
-    scores = [Counter[str]() for _ in triggers]
+    told = [list[Told]() for _ in triggers]
     lab = Experiments(learned.saved, installed, runner, 1e9)
     if not triggers or lab.begin() is None:
         return [Score() for _ in triggers]
@@ -235,15 +240,24 @@ def compare(
                 continue
             host, options = host_of(case, lab.tensors(case)), recipe_facts(installed.target, learned.saved.recipe)
             foreign = fails and any(other.matches(host, options) for other in others)
-            for trigger, score in zip(triggers, scores):
+            for trigger, of_it in zip(triggers, told):
                 named = trigger.holds(facts) is True
-                if foreign and not named:
-                    continue
-                right, found = named == fails, named and fails
-                score.update({"instances": 1, "right": +right, "failing": +fails, "found": +found, "named": +named})
-        if scores[0]["instances"] >= count:
+                if named or not foreign:
+                    of_it.append((named, fails))
+        if len(told[0]) >= count:
             break
-    return [Score(**score) for score in scores]
+    return [*map(_score, told)]
+
+
+def _score(told: Sequence[Told]) -> Score:
+    """The score of a trigger that told this."""
+    return Score(
+        len(told),
+        right=sum(named == fails for named, fails in told),
+        failing=sum(fails for _, fails in told),
+        found=sum(named and fails for named, fails in told),
+        named=sum(named for named, _ in told),
+    )
 
 
 def _learned(shape: Shape, samples: Sequence[Sample], roles: list[list[str]]) -> Trigger:
