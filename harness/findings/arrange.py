@@ -25,6 +25,7 @@ from driftnet.causes.impact import Severity, severity_of
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
+from driftnet.findings.issues import HEAP
 from driftnet.model.signature import hash8, other_name
 from driftnet.targets.environments import numbers
 from driftnet.util.errors import UserError
@@ -175,6 +176,7 @@ def _absorbing(first: CauseRecord, others: Sequence[CauseRecord]) -> CauseRecord
 
 def merge(folder: Path, other: Path, root: Path) -> Path:
     """Make the cases of the cause or case in `other` variants of the one in `folder`, for good; the folder of that.
+    What crashes as the heap has it, and not in one function, crashes anywhere.
 
     Raises UserError where these are one already, or of two targets.
     """
@@ -190,6 +192,10 @@ def merge(folder: Path, other: Path, root: Path) -> Path:
         together=tuple(dict.fromkeys((*both.together, *moved))),
         apart=tuple(id for id in both.apart if id not in moved),
     )
+    places = (mine.place, theirs.place)
+    flaky = any(saved.status is Status.FLAKY for saved in (*cases, *more))
+    if flaky and all(place.sort == "crash" for place in places) and not mine.place.is_one_with(theirs.place):
+        both = dataclasses.replace(both, place=dataclasses.replace(both.place, sort=HEAP))
     write(root, [_Group((*cases, *more), both)])
     return root / both.target / both.id
 

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from driftnet import api
 from driftnet.causes import record
+from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.findings import arrange, corpus
 from driftnet.util.errors import UserError
@@ -185,6 +186,15 @@ def test_causes_that_are_merged_keep_what_was_learned_of_each(two):
     triage(two, "aaaaaaaa", merge="bbbbbbbb")
     both = record.load(two / "mnn" / "mnn_relu_aaaaaaaa")
     assert {id: own.trigger for id, own in both.each.items()} == learned
+
+
+@pytest.mark.parametrize(("status", "sort"), [("flaky", "heap"), ("open", "crash")])
+def test_what_comes_and_goes_in_two_functions_crashes_anywhere_once_they_are_merged(two, status, sort):
+    for digits, function in (("aaaaaaaa", "Tensor::~Tensor"), ("bbbbbbbb", "Variable::setName")):
+        record.update(record.load(two / "mnn" / f"mnn_relu_{digits}"), place=Where("crash", (function,)))
+    triage(two, "aaaaaaaa", status=status)
+    triage(two, "aaaaaaaa", merge="bbbbbbbb")
+    assert record.load(two / "mnn" / "mnn_relu_aaaaaaaa").place.sort == sort
 
 
 def test_what_a_person_split_off_a_later_survey_keeps_apart(two):
