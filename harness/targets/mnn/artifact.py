@@ -340,12 +340,12 @@ def _layers(op: Table, outside: bytes) -> Iterator[dict[str, Any]]:
             halves = np.frombuffer(of_scales, "<f2")
         else:
             alpha = np.frombuffer(of_scales, "<f4")
-    codes = _codes(quantization, content)
     alpha = alpha if alpha.size else halves.astype(np.float32)
+    pairs = quantization.integer(9)  # readType: how many (minimum, scale) pairs; 0: scales alone
+    codes = _codes(quantization, content, alpha.reshape(-1, 2) if pairs else None)
     if codes is None or not alpha.size:
         return
     channels = convolution.table(0).integer(10)
-    pairs = quantization.integer(9)  # readType: how many (minimum, scale) pairs; 0: scales alone
     scales = alpha.reshape(-1, 2)[:, 1] if pairs else alpha
     blocks = scales.size // channels
     codes = codes.reshape(channels, blocks, -1).astype(np.float32)
@@ -372,11 +372,12 @@ def _bias(convolution: Table, outside: bytes) -> np.ndarray:
     return held if held.size else np.frombuffer(_outside(convolution, outside)[2], "<f4")
 
 
-def _codes(quantization: Table, content: np.ndarray) -> np.ndarray | None:
+def _codes(quantization: Table, content: np.ndarray, pairs: np.ndarray | None) -> np.ndarray | None:
     """The int8 codes of weights, flat; None in another form, and where they are not there.
 
     Dims (a count, then 16 or 32 bits each); where only some weights are written, how many (32 bits), and how far each
-    is behind the one before; then how many codes there are (0: 256), these, and the index of each weight's code.
+    is behind the one before; then how many codes there are (0: 256), these, and the index of each weight's code. A
+    weight that is not written is 0; the code of that hangs on the `pairs`, float32 [channels, (minimum, scale)].
     """
     form = quantization.integer(2)
     if form not in (CODED, SPARSE) or not content.size:
@@ -391,9 +392,19 @@ def _codes(quantization: Table, content: np.ndarray) -> np.ndarray | None:
         at += 5 + (written * width + 7) // 8
     known = int(content[at]) or 256
     table = content[at + 1 : at + 1 + known].view(np.int8)
-    codes = np.zeros(size, np.int8)
-    codes[places] = table[_unpacked(content[at + 1 + known :], written, max(1, (known - 1).bit_length()))]
+    width = max(1, (known - 1).bit_length())
+    codes = np.zeros(size, np.int8) if pairs is None else np.repeat(_zeros(pairs, width), size // len(pairs))
+    codes[places] = table[_unpacked(content[at + 1 + known :], written, width)]
     return codes
+
+
+def _zeros(pairs: np.ndarray, width: int) -> np.ndarray:
+    """The int8 code of 0 in each channel, as ReadSparseQuanData_c in source/core/ConvolutionCommon.cpp finds it: of
+    `width` bits, a tie away from zero, the lowest where a step is next to nothing, and not kept within the bits."""
+    lowest, steps = pairs.T.astype(np.float64)
+    from_lowest = np.divide(-lowest, steps, out=np.zeros(len(pairs)), where=steps > 1e-6)
+    rounded = np.trunc(from_lowest + np.copysign(0.5, from_lowest))
+    return np.asarray((rounded.astype(np.int64) - 2 ** (width - 1)).astype(np.int8))
 
 
 def _unpacked(packed: np.ndarray, count: int, width: int) -> np.ndarray:

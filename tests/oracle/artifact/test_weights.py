@@ -181,6 +181,30 @@ def test_weights_of_which_only_those_that_are_not_zero_are_written_are_read(runn
     assert (off <= 0.501 * layer.scales + 1e-6).all(), f"a weight is read {off.max()} off"
 
 
+@pytest.mark.parametrize("asymmetric", [True, False])
+@pytest.mark.parametrize("sign", [1, -1, 0], ids=["positive", "negative", "both signs"])
+def test_weights_are_read_as_mnn_runs_them_where_zeros_are_left_out(runner, sign, asymmetric):
+    """What MNN makes of one-hot inputs are the weights that it runs with."""
+    rng = np.random.default_rng(1)
+    w = rng.normal(size=(64, 6)).astype(np.float32)
+    w = np.where(rng.uniform(size=w.shape) < 0.9, 0, sign * np.abs(w) if sign else w).astype(np.float32)
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    feed = {"x": np.eye(64, dtype=np.float32)}
+    case = models.case([node], feed, {"w": w}, outputs=[("y", TensorProto.FLOAT, (64, 6))])
+
+    def rule(recipe):
+        observation = seen(runner, case, recipe)
+        (layer,) = observation.artifact.layers
+        np.testing.assert_allclose(layer.weights.T, observation.outputs[0]["y"], atol=1e-6)
+        found = verdict(runner, case, recipe, observation)
+        assert found.word is Word.AGREES, found.message
+
+    recipe = {**WEIGHT_ONLY, "sparse": True, "weight_asymmetric": asymmetric}
+    recipes = itertools.product((8, 4), (32, 16), (0, 32))
+    keys = ("weight_bits", "scale_bits", "weight_block")
+    assert_each([recipe | dict(zip(keys, values, strict=True)) for values in recipes], rule)
+
+
 def test_weights_that_a_converter_computes_from_constants_are_judged(runner):
     """Codes with one scale, dequantized: what MNN makes of them is a constant, and quantized anew."""
     rng = np.random.default_rng(3)
