@@ -1,8 +1,9 @@
 """driftnet audit: right quantizations are found right, whatever tool made them, and each damage is found and named."""
 
+import io
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -15,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 from driftnet import api
 from driftnet.cli.main import driftnet
+from driftnet.cli.report import tables
 from driftnet.commands import models
 from driftnet.diagnosis import audit
 from driftnet.model import graph as graphs
@@ -28,6 +30,7 @@ from driftnet.util.errors import UserError
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+from rich.console import Console
 
 from tests.support import damage, production
 from tests.support.models import case as models_case
@@ -504,6 +507,48 @@ def test_a_model_that_quantizers_leave_alone_because_it_stands_inside_an_if_says
 def test_inputs_of_which_nothing_can_be_told_are_a_mistake_of_the_user(runner, x, said):
     with pytest.raises(UserError, match=said):
         audit.audit(FLOAT, fake_quantized(WEIGHTS, STEPS), [{"x": x}], runner)
+
+
+def relu_of_what_else_is_read(low: float, rounded: Sequence[str], readers: Sequence[str]) -> onnx.ModelProto:
+    """x v, called "plain", is rounded within [`low`, 4], and that called as `rounded` says, if at all; a Relu and a Neg
+    read what `readers` say, and the output is the sum of what both make, times w."""
+    step = np.float32((4 - low) / 255)
+    nodes = [
+        helper.make_node("MatMul", ["x", "v"], ["plain"], "product"),
+        *([helper.make_node("QuantizeLinear", ["plain", "s", "z"], ["q"])] if rounded else []),
+        *(helper.make_node("DequantizeLinear", ["q", "s", "z"], [name]) for name in rounded),
+        helper.make_node("Relu", [readers[0]], ["2"], "unit"),
+        helper.make_node("Neg", [readers[1]], ["3"], "other"),
+        helper.make_node("Add", ["2", "3"], ["4"]),
+        helper.make_node("MatMul", ["4", "w"], ["y"]),
+    ]
+    scale = {"s": step, "z": np.uint8(round(-low / step))} if rounded else {}
+    return model(nodes, v=np.eye(4, dtype=np.float32), w=WEIGHTS, **scale)
+
+
+@pytest.mark.parametrize("alike", [False, True], ids=["made up", "like calibration"])
+@pytest.mark.parametrize(
+    ("low", "readers", "is_wrong"),
+    [(0.0, ("1", "1"), True), (-4.0, ("1", "1"), False), (0.0, ("1", "plain"), False)],
+    ids=["of the Relu", "of both signs", "which the other reads before"],
+)
+def test_the_range_of_a_relu_is_not_that_of_what_something_else_reads_too(runner, low, readers, is_wrong, alike):
+    floating = relu_of_what_else_is_read(low, [], ("plain", "plain"))
+    found = audit.audit(floating, relu_of_what_else_is_read(low, ["1"], readers), [FEED], runner, alike=alike)
+    told = [problem.message for problem in found.problems if problem.where == "s"]
+    assert [("the negative half is cut off" in message) for message in told] == [True] * is_wrong, found.problems
+    assert found.verdict is (Word.DIVERGES if is_wrong else Word.AGREES)
+
+
+def test_an_output_of_no_use_is_not_headlined_as_right(tmp_path):
+    for name, proto in {"float": FLOAT, "right": fake_quantized(WEIGHTS, STEPS)}.items():
+        (tmp_path / f"{name}.onnx").write_bytes(proto.SerializeToString())
+    result = models.audit(tmp_path / "float.onnx", tmp_path / "right.onnx")
+    assert result["verdict"] == "agrees"
+    for usable, head in {True: "agrees: 0 problems", False: "of little use: 0 problems"}.items():
+        console = Console(file=io.StringIO(), width=200)
+        tables.audit(console, result | {"usable": usable})
+        assert console.file.getvalue().startswith(head), console.file.getvalue()
 
 
 def test_the_command_prints_its_contract_and_exits_with_0_or_1(tmp_path):

@@ -182,9 +182,11 @@ def lint(console: Console, result: Result) -> None:
 
 def audit(console: Console, result: Result) -> None:
     """The problems of a quantized model, the most telling question first."""
-    problems = result["problems"]
+    problems, word = result["problems"], result["verdict"]
+    useless = word == AGREES and not result["usable"]
+    head, colour = ("of little use", "yellow") if useless else (word, COLOURS.get(word, "red"))
     console.print(
-        f"[{COLOURS.get(result['verdict'], 'red')}]{result['verdict']}[/]: {counted(len(problems), 'problem')}; "
+        f"[{colour}]{head}[/]: {counted(len(problems), 'problem')}; "
         f"{result['compared']:.1%} of the float model's nodes were compared"
     )
     say(

@@ -4,7 +4,7 @@ Where calibration clips (Entropy, Percentile), a range only has to be a part of 
 of another one that shares its scale (data movement), or of the Relu or Clip that reads it alone.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -19,7 +19,7 @@ from driftnet.oracle.artifact.verified.operators import CLIPPING, MEASURING, MOV
 from driftnet.oracle.artifact.verified.range_outliers import BOUNDS, Proportion, bounds, moved_from, outliers
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.ball_arithmetic.ball import Undecided, exact, format_of
-from driftnet.oracle.tolerances.table import ABSURD_RANGE, COVERED, ROOMY_RANGE
+from driftnet.oracle.tolerances.table import ABSURD_RANGE, COVERED, GIVEN_UP, ROOMY_RANGE
 
 
 def stated_ranges(graph: Graph) -> dict[str, Range]:
@@ -99,6 +99,8 @@ class _Checker:
             self.add(rounding, rounding.node, (found[1] - found[0]) / (most[1] - most[0]), ROOMY_RANGE, message)
             return
         reached, lent = self.neighbours(own)
+        if sampled and self.half_is_missed(rounding, found, own, lent):
+            return
         names = [name for name in dict.fromkeys([*own, *self.linked(reached, shared), *reached]) if name not in lent]
         known = [ranges[name] for name in names if name in ranges]
         if not known or not np.isfinite(known).all() or self.has_no_scale(known, rounding):
@@ -134,11 +136,36 @@ class _Checker:
             if name in ranges and (fits(_candidates([ranges[name]])) or self.has_no_scale([ranges[name]], rounding))
         ]
         if lenders:
-            message += f"; that is the range of what {lenders[0].op} makes of it, which is not all that is read of it"
+            message += f"; {_lent_by(lenders[0])}"
         format = rounding.format
         about = ("range", own[0], format.scale, format.zero_point)
         self.add(rounding, [*lenders, rounding.node][0], error, COVERED, message)
         self.problems[-1] = replace(self.problems[-1], about=about)
+
+    def half_is_missed(self, rounding: Rounding, found: Range, own: Sequence[str], lent: Mapping[str, Node]) -> bool:
+        """Whether a range ends at 0, the tensor is of both signs, and not only a Relu or Clip sees it rounded so.
+
+        Whatever was calibrated on: where nothing is on the other side of 0 there, the Relu would have nothing to do.
+        """
+        data = [record[name].ravel() for name in own if name not in lent for record in self.calibration.records]
+        if not lent or not data or (found[0] < 0 < found[1]) or self.is_read_as_it_is(rounding):
+            return False
+        half, beyond = ("negative", min) if found[0] >= 0 else ("positive", max)
+        x = np.concatenate(data)
+        if np.mean(x < 0 if half == "negative" else x > 0) < GIVEN_UP:
+            return False
+        node, seen = next(iter(lent.values())), (float(x.min()), float(x.max()))
+        message = f"{self.told(rounding, found, seen)}: the {half} half is cut off; {_lent_by(node)}"
+        error = abs(beyond(seen)) / self.c.numbers.scale(rounding.format).item()
+        self.add(rounding, node, error, COVERED, message)
+        return True
+
+    def is_read_as_it_is(self, rounding: Rounding) -> bool:
+        """Whether something reads the numbers that are rounded here before they are."""
+        graph, source = self.c.artifact.graph, rounding.node.inputs[0]
+        if rounding.node.op != "QuantizeLinear":
+            return False  # it makes codes itself
+        return source in graph.outputs or len(graph.readers(source)) > 1
 
     def has_no_scale(self, known: Sequence[Range], rounding: Rounding) -> bool:
         """Whether data are so small that their scale would be no normal number: quantizers then take 1, or a range of
@@ -206,6 +233,10 @@ class _Checker:
             other.op in MEASURING or (other.op in CLIPPING and self.calibration.ranges.get(other.outputs[0]) == found)
             for other in self.c.model.readers(name)
         )
+
+
+def _lent_by(node: Node) -> str:
+    return f"that is the range of what {node.op} makes of it, which is not all that is read of it"
 
 
 def _is_near(found: Range, wanted: Range, slack: float) -> bool:
