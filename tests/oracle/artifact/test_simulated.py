@@ -90,6 +90,17 @@ def test_what_the_artifact_does_not_say_is_wrong_however_small(runner, damage, k
     assert found.kind is kind
 
 
+def test_it_is_told_why_quantizing_excuses_no_error(runner):
+    floats = [{**told, "runs": "float"} for told in TOLD["operations"][1:]]
+    said = {
+        "reckoned with all that the scales": ask(runner, CHAIN, TOLD, simulated_chain() + 1),
+        "has no scale for it, nor for anything on the way": ask(runner, CHAIN, artifact(floats, {}), simulated_chain()),
+    }
+    for words, found in said.items():
+        assert found.word is Word.DIVERGES, found.message
+        assert words in found.message, found.message
+
+
 def test_a_grid_that_the_executor_does_not_follow_is_seen(runner):
     wrong = artifact(TOLD["operations"][1:], {**SCALES, "h": SCALES["h"] * 1.02})
     assert ask(runner, CHAIN, wrong, simulated_chain()).word is Word.DIVERGES, "h was rounded to another grid than told"

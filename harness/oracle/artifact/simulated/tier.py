@@ -151,6 +151,7 @@ def _judge(question: Question, place: Place, evaluation: Evaluation, simulation:
     wrong = outside(ball, got)
     if wrong.any():
         verdict = diverges(TIER, question, place, wrong, ball.error, midpoint=ball.midpoint)
+        verdict = dataclasses.replace(verdict, message=f"{verdict.message}; {_why(simulation.graph, name)}")
         step = simulation.steps.get(name, 0.0) if is_float(ball.dtype) else 0.0
         if verdict.kind is Kind.WRONG_VALUES and distance(got, ball.midpoint)[wrong].max() <= ONE_STEP * step:
             return dataclasses.replace(verdict, kind=Kind.OFF_BY_ONE_STEP)
@@ -159,6 +160,13 @@ def _judge(question: Question, place: Place, evaluation: Evaluation, simulation:
         operators = {node.op for node in question.graph.ancestors(name)}
         return abstains(TIER, place, "ill-conditioned: roundings to another code move it too far", sorted(operators))
     return agrees_inside(TIER, place, got, ball)
+
+
+def _why(graph: Graph, name: str) -> str:
+    """Why quantizing excuses nothing more."""
+    if any(node.op == ROUNDED for node in graph.ancestors(name)):
+        return "that is reckoned with all that the scales in the quantized model round on the way to it"
+    return "the quantized model has no scale for it, nor for anything on the way to it: nothing there may be rounded"
 
 
 @rule(ROUNDED)
