@@ -64,6 +64,11 @@ class Where:
     damage: tuple[str, ...] = ()
 
     @property
+    def artifact(self) -> str:
+        """The class of what is wrong in an artifact; "" where that is right."""
+        return self.keys[0] if self.sort == "artifact" else ""
+
+    @property
     def class_tells(self) -> bool:
         """Whether two artifacts of this class are likely to show one bug."""
         return self.sort == "artifact" and self.keys[0] in TELLING
@@ -119,10 +124,13 @@ def place_of(target: Target, verdict: Verdict, observation: Observation | None) 
         if function:
             return Where("error", (function, said[1] if said else ""))
         return Where("message", (normalized(verdict.message),))
-    if verdict.tier == "artifact":
-        found = next((name for pattern, name in WRONG.items() if re.search(pattern, verdict.message)), "")
-        return Where("artifact", (found,)) if found else Where()
-    return Where()
+    return Where("artifact", (found,)) if (found := class_of(verdict)) else Where()
+
+
+def class_of(verdict: Verdict) -> str:
+    """Of which class is what is wrong in an artifact; "" of anything else."""
+    told = verdict.message if verdict.tier == "artifact" else ""
+    return next((name for pattern, name in WRONG.items() if told and re.search(pattern, told)), "")
 
 
 def _is_of(target: Target, frame: str) -> bool:

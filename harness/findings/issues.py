@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
-from driftnet.causes.place import Where
+from driftnet.causes.place import Where, class_of
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
@@ -112,6 +112,11 @@ class KnownIssue:
     def id(self) -> str:
         """The name of the saved case."""
         return self.saved.id
+
+    @cached_property
+    def wrong(self) -> str:
+        """The class of what is wrong in its artifact; "" where that is right."""
+        return class_of(self.saved.verdict)
 
     @cached_property
     def names(self) -> frozenset[str]:

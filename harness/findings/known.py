@@ -289,7 +289,8 @@ def _alone(case: Case, place: Occurrence, recorded: Recording) -> Iterator[Case]
 def _shows(issue: KnownIssue, found: Symptom) -> bool:
     if issue.saved.kind in DEPENDS_ON_RUN:
         return found.coarse != ""
-    alike = family(found.culprit) == family(issue.symptom.culprit)
+    # One operator of any place says little: by that alone a range is not known for an operator that is removed.
+    alike = (family(found.culprit), found.where.artifact) == (family(issue.symptom.culprit), issue.wrong)
     return found.coarse == issue.symptom.coarse and (alike or not issue.pattern.is_loose)
 
 

@@ -13,7 +13,7 @@ from functools import cache, partial
 from types import MappingProxyType
 
 from driftnet.causes.facts import recipe_facts
-from driftnet.causes.place import Where, place_of
+from driftnet.causes.place import Where, class_of, place_of
 from driftnet.causes.record import Status
 from driftnet.findings.corpus import FIRST_SEEN, SavedCase
 from driftnet.findings.issues import NOWHERE, KnownIssue, KnownIssues, Symptom, symptom_of
@@ -447,6 +447,8 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
         # What a damaged heap leads to depends on what the process did before.
         found, observed = watch(candidate, fresh=verdict.kind == "SIGABRT")
         if not (is_clear(found) and coarse(name, found) == wanted and _rank(found) <= _rank(verdict)):
+            return ""
+        if class_of(found) != class_of(verdict):  # a range that is another tensor's is no operator that is gone
             return ""
         if observed:
             shown = candidate, found, observed

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from driftnet.findings import pipeline
+from driftnet.causes.place import class_of
+from driftnet.findings import corpus, pipeline
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
 from driftnet.findings.known import Explanation, Failure, explain
@@ -22,11 +23,12 @@ from driftnet.model.submodel import recording
 from driftnet.model.verdict import Verdict, Word
 from driftnet.reduce.reducer import reduce
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import Installed
+from driftnet.targets.environments import Installed, resolve
 from onnx import helper
 
 from tests.support import models
 from tests.support import reduction as tools
+from tests.support.paths import saved_case
 from tests.support.toy_target import FLAWED, MENDED, STOPS, TOY
 
 RNG = np.random.default_rng(3)
@@ -603,3 +605,19 @@ def test_what_ends_in_an_error_before_it_is_quantized_is_known_by_that(monkeypat
         assert finding
         known = KnownIssue(finding.to_save())
         assert examine(quantized, [known]).known == known.id
+
+
+def test_a_range_that_is_another_tensors_is_no_operator_that_is_gone_for_it_has_one_operator_in_common(
+    runner: Runner,
+) -> None:
+    """Neither is it known by a case that shows the one, nor reduced to the other: both are wrong values."""
+    numbers = {"s": [1, 0.5], "b": [0, 0.5], "m": [0, 1], "v": [1, 1]}
+    constants = {name: np.float32(values) for name, values in numbers.items()}
+    nodes = [node("BatchNormalization", ["x", *constants], ["y"]), node("Relu", ["y"], ["z"])]
+    x, outputs = np.linspace(-4, 2, 8, dtype=np.float32).reshape(1, 2, 4), [(name, 1, (1, 2, 4)) for name in "yz"]
+    gone = KnownIssue(corpus.load(saved_case("dc9313e3")))
+    trial = Trial(models.case(nodes, {"x": x}, constants, outputs=outputs), resolve("onnxruntime-quant"), {}, runner)
+    found = examine(trial, [gone])
+    assert (gone.wrong, found.known) == ("operator removed", "")
+    assert found.finding
+    assert class_of(found.finding.verdict) == class_of(found.verdict) == "range of another tensor"
