@@ -117,12 +117,12 @@ def observed(folder: Path, place: Path, attempt: int) -> Run:
     stage, ended, words = run_apart(folder, place, attempt, "")
     written = place / "as_written.onnx"
     quantized = onnx.load(written) if written.exists() else None
-    answers = [] if ended else answered(place, model, len(feeds))
+    answers = [] if ended else read_back(place, model, len(feeds))
     alone = []
     if ABOUT.get("alone") and not ended:
         (place / "alone").mkdir()
         _, failed, _ = run_apart(folder, place / "alone", attempt, str(ABOUT["feed"]))
-        alone = [{}] if failed else answered(place / "alone", model, 1)
+        alone = [{}] if failed else read_back(place / "alone", model, 1)
     return Run(model, feeds, calibration, answers, alone, quantized, stage, ended, words, ask)
 
 
@@ -225,7 +225,7 @@ def arrays(folder: Path, pattern: str, model: onnx.ModelProto) -> list[Arrays]:
     return [{name: array(path / f"input_{i}.pb") for i, name in enumerate(names)} for path in folders]
 
 
-def answered(place: Path, model: onnx.ModelProto, count: int) -> list[Arrays]:
+def read_back(place: Path, model: onnx.ModelProto, count: int) -> list[Arrays]:
     """What the target left in `place`, one {output: array} a feed."""
     names = list(enumerate(value.name for value in model.graph.output))
     files = [[(name, place / f"{k}_{i}.pb") for i, name in names] for k in range(count)]
