@@ -193,13 +193,24 @@ def with_ways_out(
 
     def told(meeting: Meeting) -> Meeting:
         before = {m.cause.id for m in found if m.host is meeting.host and m.node == meeting.node}
+
+        def met_here(name: str, value: Value) -> set[str]:
+            return {c for c, node in met_under(name, value, meeting.host) if node == meeting.node}
+
         instead = dict[str, Sequence[Value]]()
         for atom in meeting.region.of_role(-1):
             head, _, name = atom.fact.partition(".")
             beyond = [v for v in values(name) if not atom.holds({atom.fact: v})] if head == "recipe" else []
-            met = {v: {c for c, node in met_under(name, v, meeting.host) if node == meeting.node} for v in beyond}
+            met = {v: met_here(name, v) for v in beyond}
             if any(met[v] - before for v in beyond):
                 instead[atom.fact] = [v for v in beyond if not met[v] - before]
+        named = {atom.fact for atom in meeting.region.atoms}
+        for fact in (a for a in meeting.cause.needed if a.startswith("recipe.") and a not in named):
+            # It failed with that value only, which no condition says; of several others nobody knows which mends.
+            name, seen = fact.removeprefix("recipe."), meeting.known.recipe.get(fact)
+            others = [v for v in values(name) if v != seen]
+            if len(others) == 1 and not met_here(name, *others) - before:
+                instead[fact] = others
         return replace(meeting, instead=instead) if instead else meeting
 
     return [told(meeting) for meeting in found]

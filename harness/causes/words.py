@@ -143,17 +143,13 @@ def otherwise(
 ) -> list[str]:
     """What lies outside of a region, a way each: those first that whoever makes the model has in his hands.
 
-    instead   values of facts that are told in the place of what the atom rules out; none: that way is not told
+    instead   values of options that are told, in the place of what an atom rules out; none: that way is not told
     """
     many = shape is not None and shape.roles > 1
-    ways = []
+    told = [Atom(fact, *(("in", (*v,)) if v[1:] else ("is", *v))) for fact, v in instead.items() if v]
+    ways = [(0, _general(atom)) for atom in told]
     for atom in region.atoms:
         if atom.fact in instead:
-            values = tuple(instead[atom.fact])
-            if values:
-                ways.append(
-                    (0, _general(Atom(atom.fact, "in", values) if values[1:] else Atom(atom.fact, "is", *values)))
-                )
             continue
         name = atom.fact.partition(".")[2] if atom.role >= 0 else atom.fact
         rank = next((k for k, pattern in enumerate(_IN_HAND) if re.match(pattern, name)), None)

@@ -4,12 +4,13 @@ stage at fault.
 Asked of reduced cases, where a run costs milliseconds.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import onnx
+from driftnet.causes.facts import schema_of
 from driftnet.findings.trial import Ran, Trial
 from driftnet.model.inspect import graph_inputs
 from driftnet.model.verdict import Tier, Verdict, Word
@@ -46,7 +47,7 @@ def with_options(trial: Trial, options: Recipe) -> Trial:
 def under(trial: Trial, remedy: Remedy) -> Trial:
     """`trial` with the remedy; as it is, where that is a rewrite that changes nothing of it."""
     if remedy.option == MODEL:
-        return REWRITES[remedy.value](trial)
+        return REWRITES.get(remedy.value, partial(_stated, which=remedy.value))(trial)
     return with_options(trial, {remedy.option: remedy.value})
 
 
@@ -82,14 +83,48 @@ SIMPLIFIED = "simplified by onnxruntime"
 REWRITES: Mapping[str, Callable[[Trial], Trial]] = {"symbolic dims frozen": frozen, SIMPLIFIED: simplified}
 
 
+EVERY = "every default stated"
+
+
+def _stated(trial: Trial, which: str = EVERY) -> Trial:
+    """`trial` with what nodes of its main graph leave to defaults stated: every attribute, or one (`_said`)."""
+    model, changed = onnx.ModelProto.FromString(trial.case.model), False
+    for node, default in _unstated(model):
+        if which in (EVERY, _said(node, default)):
+            node.attribute.append(default)
+            changed = True
+    return replace(trial, case=replace(trial.case, model=model.SerializeToString())) if changed else trial
+
+
+def _unstated(model: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, onnx.AttributeProto]]:
+    opset = next((one.version for one in model.opset_import if not one.domain), 0)
+    for node in model.graph.node:
+        schema = schema_of(node.op_type, opset) if not node.domain else None
+        there = {attribute.name for attribute in node.attribute}
+        for name, attribute in schema.attributes.items() if schema else ():
+            if name not in there and attribute.default_value.name:
+                yield node, attribute.default_value
+
+
+def _said(node: onnx.NodeProto, default: onnx.AttributeProto) -> str:
+    return f"{default.name} of {node.op_type} stated"
+
+
 def remedies(trial: Trial, verdict: Verdict, watch: Watch) -> Iterator[Remedy]:
     """Every change of a single option that makes `verdict` go away, and every rewrite of the model; of a switch, the
-    fewest parts."""
+    fewest parts. First what changes least: a default that is stated."""
 
     def cures(name: str, value: Any) -> bool:
         found, _ = watch(with_options(trial, {name: value}))
         return is_cured(verdict, found)
 
+    def rewritten(names: Iterable[str]) -> list[Remedy]:
+        found = [Remedy(MODEL, name, "convert") for name in names]
+        made = ((one, under(trial, one)) for one in found)
+        return [one for one, other in made if other is not trial and is_cured(verdict, watch(other)[0])]
+
+    if every := rewritten([EVERY]):  # most often no default matters: then they are not asked one by one
+        yield from rewritten(dict.fromkeys(_said(*pair) for pair in _unstated(trial.case.proto))) or every
     target, chosen = trial.target, trial.options
     for option in target.options:
         for value in option.values:
@@ -98,10 +133,7 @@ def remedies(trial: Trial, verdict: Verdict, watch: Watch) -> Iterator[Remedy]:
     for name, parts in target.switches.items():
         if not chosen[name] and cures(name, list(parts)):
             yield Remedy(name, shrink(parts, partial(cures, name), least=1), "execute")
-    for name, rewrite in REWRITES.items():
-        other = rewrite(trial)
-        if other is not trial and is_cured(verdict, watch(other)[0]):
-            yield Remedy(MODEL, name, "convert")
+    yield from rewritten(REWRITES)
 
 
 def is_cured(before: Verdict, after: Verdict) -> bool:

@@ -69,14 +69,20 @@ WORDS: Sequence[tuple[str, str]] = (
 """A change, as `aspect=said`, and how it is told."""
 
 
+SAME_MODEL = re.compile(r"\d+\.attr\.\w+\.stated=(?!left out)|\d+\.in\.\d+\.initializer=|symbolic=")
+"""Changes, as `aspect=said`, of how a model is written: what it computes is as before."""
+
+
 @dataclass(frozen=True, eq=False)
 class Control:
-    """A case that does not fail, one change away. what: the change in words; found: what the claim measures of it."""
+    """A case that does not fail, one change away. what: the change in words; found: what the claim measures of it;
+    same_model: whether it computes what the case does."""
 
     case: Case
     recipe: Recipe
     what: str
     found: Measured
+    same_model: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +204,7 @@ def prove(
 
     claim = min(made, key=is_loose)  # of equals the first, which is the most exact
     passed = [
-        Control(other.case, other.recipe, in_words(change, trial.case), measured)
+        Control(other.case, other.recipe, in_words(change, trial.case), measured, is_same_model(change))
         for change, other, its_run in controls
         if (measured := claim.measured(its_run)) is not None and not measured.error > claim.bound
     ]
@@ -249,6 +255,11 @@ def in_words(change: Change, case: Case) -> str:
             op = host_of(case).graph.nodes[int(role[0])].op if role else ""
             return words.format(*found.groups(), op=op)
     return f"with another {change.aspect}: {change.said}"
+
+
+def is_same_model(change: Change) -> bool:
+    """Whether the model computes what it did before the change."""
+    return bool(SAME_MODEL.match(f"{change.aspect}={change.said}"))
 
 
 def _distance(aspect: str) -> int:

@@ -215,6 +215,9 @@ def issue(
         code = "\n".join([*used, calls, code])
     except EntangledError as e:
         why = str(e)
+    controls = [proof.control, *proof.others] if proof.control else []
+    ways = [f"the model {one.what}" for one in controls if one.same_model]
+    changed = [f"{name}={value}" for name, value, told in ablation if told == AGREES]
     cause = saved.cause and saved.cause.of_case(saved.id)
     where = cause.place if cause and cause.place.keys else place_of(target, saved.verdict, observation)
     text = _rendered(
@@ -258,9 +261,7 @@ def issue(
             "opinion": OPINIONS.get(saved.verdict.blame, ""),
             "proof": proof,
             "by_chance": saved.status == Status.FLAKY,
-            "remedies": list(
-                dict.fromkeys([*remedies, *(f"{name}={value}" for name, value, told in ablation if told == AGREES)])
-            ),
+            "remedies": list(dict.fromkeys([*(remedies or ways), *changed])),
             "ablation": ablation,
             "options": ", ".join(written(saved.recipe)) or "defaults",
         },

@@ -95,6 +95,15 @@ def test_no_option_is_advised_under_which_the_node_meets_another_cause(lint):
     assert between["advice"] == "with `strides` stated"
 
 
+def test_an_option_that_the_failure_needed_is_advised_first_though_the_trigger_does_not_ask_for_it(lint):
+    """Of several other values nobody knows which one mends it."""
+    seen = cause("pool_aaaaaaaa", *POOL, needed=("recipe.optimize_level", "recipe.origin_rnn"))
+    (met,) = lint(pools("pool"), seen)["met"]
+    assert met["advice"] == "option origin_rnn = True; or with `strides` stated"
+    worse = cause("pool_bbbbbbbb", *POOL, {"fact": "recipe.origin_rnn", "is": True}, tried=("recipe.origin_rnn",))
+    assert lint(pools("pool"), worse)["met"][0]["advice"] == "with `strides` stated"
+
+
 def test_what_fails_in_quantizing_is_not_met_where_nothing_is_quantized(lint, monkeypatch):
     quantizing = meeting.Known(cause("pool_aaaaaaaa", *POOL), {}, "mnn/quantize/crash")
     monkeypatch.setattr(linting, "causes_of", lambda corpus, target: [quantizing])

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 from driftnet.diagnosis import attribution
 from driftnet.diagnosis.attribution import Remedy, stage_at_fault
@@ -16,6 +17,7 @@ from driftnet.model.windows import survey
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.targets.environments import Installed
 from driftnet.targets.interface import Option, Scheme
+from onnx import helper
 
 from tests.support import reduction as tools
 
@@ -219,6 +221,24 @@ def test_an_option_that_makes_it_go_away_tells_the_stage():
 
 def test_of_a_switch_the_one_part_that_is_needed_is_named():
     assert attributed(cured_by(("without", "sharing"))) == ((Remedy("without", ["sharing"], "execute"),), "execute")
+
+
+def test_a_default_that_is_stated_is_tried_before_any_option():
+    """What the model means stays as it is. The others that are left out do not matter, and are not told."""
+    nodes = [helper.make_node("BatchNormalization", ["x", *"sbmv"], ["y"])]
+    case = tools.make_case(nodes, {name: np.float32([1]) for name in ("x", *"sbmv")}, ["y"])
+
+    def watch(trial):
+        said = {attribute.name for node in trial.case.proto.graph.node for attribute in node.attribute}
+        return (AGREES if "epsilon" in said or trial.recipe.get("level") == 0 else WRONG), None
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(attribution, "REWRITES", {})
+        cures = list(attribution.remedies(replace(SMALL, case=case), WRONG, watch))
+    assert list(map(str, cures)) == ["model=epsilon of BatchNormalization stated", "level=0"]
+    mended = attribution.under(replace(SMALL, case=case), cures[0])
+    assert [attribute.name for node in mended.case.proto.graph.node for attribute in node.attribute] == ["epsilon"]
+    assert attribution.under(mended, cures[0]) is mended, "there is nothing left to state"
 
 
 def test_a_stage_is_not_guessed():

@@ -46,3 +46,10 @@ def test_a_control_is_run_in_heaps_of_every_layout_and_both_templates(monkeypatc
     search = control.search(saved, Trial(CASE, None, {}, runner), crash)
     assert search.agreeing(search.trial) is ran
     assert seen == {(turn, layout) for turn in (0, 1) for layout in range(4)}, "some heap was never tried"
+
+
+def test_only_a_change_of_how_a_model_is_written_computes_the_same():
+    said = {"0.attr.epsilon.stated": "1e-05", "0.in.1.initializer": "Constant", "symbolic": "none"}
+    others = {"0.attr.epsilon": "0.5", "0.attr.alpha.stated": "left out", "values": "other", "0.in.1.given": "no"}
+    kept = [aspect for aspect, value in (said | others).items() if control.is_same_model(Change(aspect, value, None))]
+    assert kept == [*said]

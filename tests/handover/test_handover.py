@@ -16,7 +16,8 @@ from driftnet.findings.corpus import SavedCase
 from driftnet.findings.trial import Trial
 from driftnet.handover import handover, markdown
 from driftnet.handover.claim import claims
-from driftnet.handover.control import Proof, ablation
+from driftnet.handover.control import Control, Proof, ablation
+from driftnet.handover.measures import Measured
 from driftnet.model.inspect import digest
 from driftnet.model.verdict import Observation, Outcome, StageRun, Verdict, Word
 from driftnet.targets.environments import Installed, declared, resolve
@@ -201,6 +202,14 @@ def test_the_issue_says_what_makes_it_go_away():
     assert "* --optimizeLevel 0" in cure
     assert "mnn 3.0.0" in cure
     assert "optimize_level=2" in text
+
+
+@pytest.mark.parametrize(("same_model", "goes_away"), [(True, "* the model with y stated"), (False, "Nothing known")])
+def test_a_control_that_computes_the_same_is_a_way_out(same_model, goes_away):
+    saved, measured = saved_relu(), Measured(0.0, "right")
+    made = dataclasses.replace(proof(saved), control=Control(saved.case, {}, "with y stated", measured, same_model))
+    text = handover.issue(saved, resolve("mnn"), RAN, made)
+    assert goes_away in text.partition("## What makes it go away")[2]
 
 
 def test_what_makes_it_go_away_is_told_once_and_whole():
