@@ -401,7 +401,7 @@ def reduce(path: Path, **given: Any) -> Told:
     with progress.told(ERR, f"reducing {path}") as tell:
         result = api.reduce(path, given=of_model, **given, tell=tell)
     _warn_of_the_network(result)
-    return Told(result, tables.fields, 2 if result["interrupted"] else 0)
+    return Told(result, tables.reduced, 2 if result["interrupted"] else 0)
 
 
 @driftnet.command(short_help="Set the status of a cause or case.")

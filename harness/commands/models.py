@@ -19,7 +19,7 @@ from driftnet.diagnosis.synthetic_inputs import made_to_fit
 from driftnet.findings import arrange, corpus
 from driftnet.findings.issues import KnownIssue, issues
 from driftnet.findings.names import located_case, namesake
-from driftnet.findings.pipeline import Effort, Finding, examine
+from driftnet.findings.pipeline import Effort, Finding, examine, known_by
 from driftnet.findings.trial import Trial, laid_out, plain_number
 from driftnet.model import external_data
 from driftnet.model.feeds import demand_numbers, feeds_beside, made_up, read_feeds
@@ -259,7 +259,7 @@ def _check_one(
             finding, fault["reduced"]["remained"] = anonymized(finding, runner)
         cures = [str(remedy) for remedy in diagnosis.remedies]
         if saved := known.get(diagnosis.examination.known):
-            fault["note"] = _said_of(saved)
+            fault["note"], fault["cause"] = _said_of(saved), _cause_of(saved)
         if out and finding:
             folder = corpus.save(finding.to_save(), out)
             _hand_over(folder, trial.installed, runner, known=saved, remedies=cures)
@@ -285,6 +285,7 @@ def _check_one(
         "release": trial.installed.release,
         "recipe": dict(trial.recipe),
         **result,
+        "cause": _cause_of(known[checked.known]) if checked.known in known else "",
         "usable": not trial.quantizes or _usable(checked.end_to_end),
         "accepted": settings.accept if accepted and checked.verdict.word is not Word.AGREES else "",
         "blame": _blame(checked.verdict, name),
@@ -293,6 +294,11 @@ def _check_one(
         "target_runs": runner.target_runs - runs_before,
         "cpu_seconds": round(runner.all_cpu_seconds - cpu_before, 2),
     }
+
+
+def _cause_of(saved: corpus.SavedCase) -> str:
+    """The id of the cause of a case, by which people are told of it; its own where it has none."""
+    return saved.cause.id if saved.cause else saved.id
 
 
 def _said_of(saved: corpus.SavedCase) -> str:
@@ -411,9 +417,10 @@ def reduce(
     given    of a model;   budget   CPU seconds;   tell   hears what is being done, for people
 
     Of a cause its smallest case is reduced ("of"); a case that has the cause's digits, and is not that one, is told
-    ("not"). A saved case of a target that is not installed runs on the newest release that it was seen in. Raises
-    UserError when the case does not fail: there is nothing to reduce then; when `out` cannot be written; and for inputs
-    or options beside a saved case, which has its own.
+    ("not"). What is left may show otherwise than what was given, and be called otherwise ("renamed"); then it is asked
+    by which cause it is known ("cause", "" for none). A saved case of a target that is not installed runs on the newest
+    release that it was seen in. Raises UserError when the case does not fail: there is nothing to reduce then; when
+    `out` cannot be written; and for inputs or options beside a saved case, which has its own.
     """
     name, path, misdeclared, given = path, located_case(path), list[str](), given or Given()
     before = corpus.load(path) if path.is_dir() else None
@@ -444,9 +451,13 @@ def reduce(
             loose = corpus.load(folder)
             folder = folder if loose.cause else arrange.found(loose, arrange.of_the_same(before.cause, before.id), out)
         _hand_over(folder, installed, runner)
+        renamed = "" if before and found.id == before.id else found.id
+        known = known_by(finding, issues(corpus.OWN), runner, Effort()) if renamed else None
         return {
             "path": str(folder),
             "of": str(path),
+            "renamed": renamed,
+            "cause": _cause_of(known.saved) if known else "",
             **({"not": f"{other.name}, which has these digits too: name it whole"} if other else {}),
             "target": f"{installed.target.name}=={installed.release}",
             "nodes": nodes(finding.case),

@@ -114,7 +114,7 @@ def _likened(inquiry: Inquiry, diagnosis: Diagnosis, whole: Trial) -> Diagnosis:
     name = folder_name(examined.finding.signature) if examined.finding else ""
     if very := KnownIssues(issues).named(name):  # whatever it was recognized as
         return replace(diagnosis, examination=replace(examined, known=very.id))
-    inquiry.tell(f"comparing with {examined.known}")
+    inquiry.tell("comparing with the known case that it looks like")
     try:
         own = _reduced(examined, whole)
         reason = unlike(own, examined.known, issues, diagnosis.remedies, inquiry.watch)

@@ -53,8 +53,8 @@ class Diagnosis:
         return self.examination.known if self.unlike else ""
 
     def as_json(self) -> dict[str, Any]:
-        """The fault as a JSON value; `reduced` where there is a finding. Paths, and the note of what is known, are left
-        open."""
+        """The fault as a JSON value; `reduced` where there is a finding. Paths, and of what is known the
+        cause and the note, are left open."""
         verdict, finding = self.examination.verdict, self.examination.finding
         reduced = finding and {
             "path": "",
@@ -69,6 +69,7 @@ class Diagnosis:
             "impact": self.impact,
             "known": self.known,
             "known_path": "",
+            "cause": "",
             "looks_like": self.looks_like,
             "unlike": self.unlike,
             "note": "",

@@ -75,6 +75,30 @@ def test_the_best_new_finding_ends_the_run_in_five_lines_with_the_command_of_its
     assert max(map(len, lines[start:])) <= 80, lines[start:]
 
 
+def test_a_lone_new_finding_is_told_once():
+    lines = shown(finding("bbbbbbbb"), finding("aaaaaaaa", status="known"))
+    assert " ".join(lines).count("got 1, should be 2") == 1, lines
+    assert lines[-2:] == ["bbbbbbbb, the new finding", "  its page: driftnet report bbbbbbbb --open"]
+
+
+@pytest.mark.parametrize(
+    ("renamed", "cause", "told"),
+    [
+        ("", "", ""),
+        ("test_b_22222222", "", "  it fails by the name of test_b_22222222 now; not known"),
+        ("test_b_22222222", "c_33333333", "  it fails by the name of test_b_22222222 now; known: c_33333333"),
+    ],
+)
+def test_what_is_left_of_a_case_is_a_sentence_and_a_new_name_is_told(renamed, cause, told):
+    counts = {"nodes": 1, "elements": 6, "target_runs": 65, "cpu_seconds": 3.15}
+    rest = {"interrupted": False, "unfinished": False, "network_isolated": True, "renamed": renamed, "cause": cause}
+    said = io.StringIO()
+    where = {"path": "out/x", "of": "in/test_a_11111111", "target": "mnn==3.6.1"}
+    tables.reduced(Console(file=said, width=80), {**where, **counts, **rest})
+    head = ["reduced on mnn==3.6.1 to 1 node, 6 elements (65 runs, 3.1 CPU s): out/x", "  of in/test_a_11111111"]
+    assert said.getvalue().splitlines() == head + [told] * bool(told)
+
+
 def test_of_a_report_elsewhere_the_command_names_the_finding_in_its_folder(tmp_path):
     path = tmp_path / "run" / "cases" / "mnn" / "x_bbbbbbbb"
     (line,) = [line for line in shown(finding("bbbbbbbb", path=str(path))) if "its page" in line]

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -659,6 +660,23 @@ def test_a_known_fault_is_handed_over_as_the_case_it_is_known_by(tmp_path, capsy
     for text, called in ((told, "no failure of the model"), (page, "No failure of the model")):
         assert f"{called} (off-by-one-step)" in text
         assert "nodes at fault" not in text.lower()
+
+
+def test_what_is_known_is_called_by_its_cause_and_told_with_the_default_that_mends_it(tmp_path, capsys):
+    source = saved_case("7ad11722")
+    shutil.copytree(source.parent, tmp_path / "corpus" / "mnn" / source.parent.name)
+    settings = api.CheckSettings(inputs=source / "test_data_set_0", targets=["mnn"], corpus=tmp_path / "corpus")
+    result = api.check(source / "model.onnx", settings)
+    (told,) = result["targets"]
+    (fault,) = told["faults"]
+    assert (fault["known"], fault["cause"], told["cause"]) == (source.name, source.parent.name, source.parent.name)
+    tables.check(Console(width=200), result)
+    text = capsys.readouterr().out
+    page = pages.write_check(result, source / "model.onnx", tmp_path).read_text(encoding="utf-8")
+    assert f"known: {source.parent.name}: BatchNormalization" in text
+    assert "goes away with model=epsilon of BatchNormalization stated" in text
+    assert f"<dd><code>{source.parent.name}</code>: BatchNormalization" in page
+    assert source.name not in text, "a case is meant by nothing here"
 
 
 def test_a_model_beyond_two_gib_is_refused_where_it_has_to_be_loaded(tmp_path):

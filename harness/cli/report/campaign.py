@@ -65,6 +65,9 @@ def ended(console: Console, result: Result, folder: Path, *, status: int, every:
     )
     for best in (new or known)[:1]:
         shown = f"  its page: driftnet report {shlex.quote(called(Path(best['path'])))} --open"
+        if len(new) == 1:  # it stands above, whole
+            say(console, f"\n{best['id'][-8:]}, the new finding", shown)
+            continue
         _told(console, [_head(best) + ("" if new else ", known"), *_briefly(best, width), shown])
 
 

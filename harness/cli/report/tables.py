@@ -309,8 +309,9 @@ def _fault(console: Console, fault: Mapping[str, Any], called: str) -> None:
         console,
         f"    {fault['message']}",
         cures and f"    goes away with {cures}",
-        fault["known"] and f"    known: {fault['known_path'] or fault['known']}: {note}",
-        fault["looks_like"] and f"    looks like {fault['looks_like']}: {note}",
+        fault["known"] and f"    known: {fault['cause']}: {note}",
+        fault["known_path"] and f"    its known case: {fault['known_path']}",
+        fault["looks_like"] and f"    looks like {fault['cause']}: {note}",
         fault["looks_like"] and f"    but is not shown to be that: {fault['unlike']}",
     )
     if reduced := fault["reduced"]:
@@ -392,6 +393,24 @@ def selfcheck(console: Console, result: Result) -> None:
         where = alarm["case"] or again
         say(console, f"false alarm on {alarm['target']} ({around}): {said}", f"  its recipe and verdict: {where}")
     say(console, *result["problems"], style="red")
+
+
+def reduced(console: Console, result: Result) -> None:
+    """What is left of a case or a model, and by which name it is known."""
+    size = f"{counted(result['nodes'], 'node')}, {counted(result['elements'], 'element')}"
+    cost = f"{counted(result['target_runs'], 'run')}, {result['cpu_seconds']:.1f} CPU s"
+    known = f"known: {result['cause']}" if result["cause"] else "not known"
+    say(
+        console,
+        f"reduced on {result['target']} to {size} ({cost}): {result['path']}",
+        f"  of {result['of']}" + (f"; not {result['not']}" if "not" in result else ""),
+        *misdeclared({"misdeclared": result.get("misdeclared", ())}),
+        result["renamed"] and f"  it fails by the name of {result['renamed']} now; {known}",
+        result["interrupted"] and "  interrupted: it may get smaller",
+        result["unfinished"]
+        and not result["interrupted"]
+        and "  reduction stopped early; to continue: more --budget, or driftnet reduce of that folder",
+    )
 
 
 def fields(console: Console, result: Result) -> None:
