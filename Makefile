@@ -94,12 +94,13 @@ bench: $(READY)
 setup: $(READY)
 	@echo 'driftnet is in $(VENV). Next: ". $(BIN)/activate" puts it on the PATH; "driftnet check model.onnx --target mnn" is about one model, "make fuzz" looks for bugs for two minutes'
 
-$(READY): pyproject.toml constraints.txt
+# Whatever pip changes in the environment changes this folder: what the lock says is put back then.
+$(READY): pyproject.toml constraints.txt $(wildcard $(VENV)/lib/python*/site-packages)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "driftnet needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install $(PIP) --require-hashes --only-binary=:all: --requirement constraints.txt
 	$(BIN)/python -m pip install $(PIP) --no-index --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m pip check --quiet
+	$(BIN)/python -m pip check || { echo 'make: what else was installed into $(VENV) does not fit; "make clean setup" makes it anew'; exit 1; }
 	rm -rf build/typing && mkdir -p build/typing/driftnet
 	ln -sfn $(CURDIR)/harness/* $(CURDIR)/generators build/typing/driftnet/
 	@touch $@

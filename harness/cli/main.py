@@ -20,6 +20,7 @@ from driftnet.cli.report import tables
 from driftnet.cli.telling import ERR, Commands, Told, fail, open_streams, terminated_like_interrupted
 from driftnet.run import health
 from driftnet.run.share import GENERATED_SECONDS, REAL_SECONDS, SAVED_SECONDS
+from driftnet.util import misfits
 from driftnet.util.errors import UserError
 from driftnet.util.files import RUNS, make_folder
 from rich.markup import escape
@@ -568,7 +569,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort):
         status = fail(UserError("interrupted", kind="interrupted"), words)
     except Exception as e:  # whatever it is, it is no finding: the status must not be Python's own, 1
-        if lacking := health.fault(e):
+        if lacking := health.fault(e) or misfits.fault(e):
             sys.exit(fail(lacking, words))
         traceback.print_exc()
         hint = "this is an error of driftnet itself; please report it with what stands on stderr"

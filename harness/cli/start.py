@@ -14,6 +14,13 @@ def main() -> None:
     # OpenBLAS starts its threads as numpy is imported. Where no process may be started any more it says so with SIGINT,
     # as if somebody had interrupted the program; and what driftnet itself multiplies is small.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from driftnet.cli.main import main as run
+    try:
+        from driftnet.cli.main import main as run
+    except Exception as e:
+        from driftnet.util.misfits import fault
 
+        if said := fault(e):
+            sys.stderr.write(f"driftnet: {said.message}\n  {said.hint}\n")
+            raise SystemExit(2) from None
+        raise
     run()

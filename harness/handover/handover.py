@@ -248,7 +248,7 @@ def issue(
             "mermaid": svg.mermaid(drawn) if drawn else "",
             "calls": calls,
             "why": why,
-            "commands": target.commands(effective(target, saved.recipe)) if target.commands else "",
+            "commands": _typed(installed, target.commands(effective(target, saved.recipe)) if target.commands else ""),
             "onefile": printed,
             "inputs": [_values(feed) for feed in saved.case.feeds],
             "expected": [_values(outputs) for outputs in saved.expected],
@@ -287,16 +287,22 @@ def _shown(feed: Mapping[str, str], expected: Mapping[str, str], actual: Mapping
     )
 
 
-def _installing(installed: Installed, code: str = "") -> str:
-    """What pip is to be told for reproduce.py, a line for each call of it; without what the target's own text imports
-    under other options than those of this script's `code`."""
+def _installing(installed: Installed, code: str = "", tools: Sequence[str] = ()) -> str:
+    """What pip is to be told for reproduce.py, or for the `tools` of the system, a line for each call of it; without
+    what the target's own text imports under other options than those of this script's `code`."""
     target = installed.target
     modules = {module for f in (target.convert, target.quantize, target.execute) if (module := inspect.getmodule(f))}
     own = "\n".join(map(inspect.getsource, modules)) if code else ""
     idle = [one for one in target.companions if _imports(own, one[1]) and not _imports(code, one[1])]
     used = replace(target, companions=tuple(one for one in target.companions if one not in idle))
-    calls = installs(used, installed.release, NEEDED)
+    calls = installs(used, installed.release, (*NEEDED, *tools))
     return "\n".join(f"python -m pip install {shlex.join(call)}" for call in calls)
+
+
+def _typed(installed: Installed, commands: str) -> str:
+    """`commands` in an environment of their own: what the system's tools install may fit nothing else."""
+    made = ["python -m venv own", ". own/bin/activate", _installing(installed, tools=installed.target.tools)]
+    return "\n".join([*made, commands]) if commands else ""
 
 
 def _imports(code: str, requirement: str) -> bool:

@@ -154,6 +154,7 @@ class Target:
         by the name they have in the ONNX model; tensors as `outputs` of execute; may be missing
     commands(options) -> what a user of the system types to make the same of model.onnx and run it, in the folder of a
         saved case: a block of shell, "" where it takes more. A comment says what is left to fill in; may be missing
+    tools         packages that these tools install into whatever environment they run in, unless they are there
     executes_plain  whether execute runs what convert gives too, where quantize made something else of it
 
     Each raises StageError with the system's own message when the system reports a failure; any other exception
@@ -206,6 +207,7 @@ class Target:
     inspect: Callable[[str, Options], Mapping[str, Any]] | None = None
     tap: Callable[[str, Sequence[Feed], Mapping[str, str], Options], Answers] | None = None
     commands: Callable[[Options], str] | None = None
+    tools: tuple[str, ...] = ()
     executes_plain: bool = False
     switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     approximations: Mapping[str, float] = field(default_factory=dict)

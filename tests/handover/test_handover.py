@@ -22,6 +22,7 @@ from driftnet.model.inspect import digest
 from driftnet.model.verdict import Observation, Outcome, StageRun, Verdict, Word
 from driftnet.targets.environments import Installed, declared, resolve
 from driftnet.targets.interface import Option
+from driftnet.targets.mnn.target import MNN
 from onnx import TensorProto, helper
 
 from tests.support import models
@@ -211,6 +212,16 @@ def test_a_control_that_computes_the_same_is_a_way_out(same_model, goes_away):
     made = dataclasses.replace(proof(saved), control=Control(saved.case, {}, "with y stated", measured, same_model))
     text = handover.issue(saved, resolve("mnn"), RAN, made)
     assert goes_away in text.partition("## What makes it go away")[2]
+
+
+def test_the_tools_of_a_system_are_run_in_an_environment_of_their_own():
+    saved = saved_relu()
+    text = handover.issue(saved, resolve("mnn"), RAN, proof(saved))
+    typed = text.partition("own tools")[2].partition("```sh\n")[2].partition("```")[0].splitlines()
+    assert typed[:2] == ["python -m venv own", ". own/bin/activate"]
+    assert typed[2].startswith("python -m pip install ")
+    assert {f"mnn=={resolve('mnn').release}", *MNN.tools} <= set(typed[2].split())
+    assert typed[3].startswith("mnnconvert ")
 
 
 def test_what_makes_it_go_away_is_told_once_and_whole():

@@ -441,6 +441,7 @@ MNN = Target(
     inspect=inspect,
     tap=tap,
     commands=commands,
+    tools=("aliyun-log-python-sdk",),  # brings a protobuf along that a new onnx cannot be imported with
     executes_plain=True,
     features={"float": {"quantize": "none"}},
     mutants=(mutants.rolled_scales_in_file, mutants.scales_off_by_a_percent_in_file),
