@@ -152,17 +152,24 @@ RUN = re.compile(r"^ +\$ driftnet (.+)\n((?: {7}.*\n)+)", re.M)
 
 @pytest.mark.parametrize("words", [m[1] for m in RUN.finditer(TUTORIALS)])
 def test_the_tutorials_show_what_a_command_says(words, tmp_path, monkeypatch):
-    """Line by line, but for numbers and for what `...` stands for; in a folder with the files that are to be copied."""
+    """Line by line, but for numbers and for what `...` stands for; in a folder with the files that are to be copied. A
+    number of causes is another one after each change of the corpus: it is left out."""
     example = next(m for m in RUN.finditer(TUTORIALS) if m[1] == words)
     copied = re.findall(r"^ +cp -r (\S+)/\. \.$", TUTORIALS[: example.start()], re.M)[-1]
     shutil.copytree(ROOT / copied, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     said = CliRunner().invoke(main.driftnet, shlex.split(words)).stdout
     shown = [line[7:].rstrip() for line in example[2].splitlines()]
-    lines = iter([masked(line.rstrip()) for line in said.splitlines()])
-    missing = [line for line in shown if line != "..." and masked(line) not in lines]
+    lines = iter(said.splitlines())
+    missing = [line for line in shown if line != "..." and not any(is_shown(one.rstrip(), line) for one in lines)]
     assert missing == [], f"driftnet {words} says otherwise:\n{said}"
+    assert not re.search(r"\bof \d+ of \w+ \d", example[2]), "how many causes are known is told, and will be wrong"
     assert "..." in shown or len(shown) == len(said.splitlines()), f"driftnet {words} says more:\n{said}"
+
+
+def is_shown(said: str, line: str) -> bool:
+    said, line = masked(said), masked(line)
+    return said.startswith(line.removesuffix(" ...")) if line.endswith(" ...") else said == line
 
 
 def masked(line: str) -> str:

@@ -106,5 +106,6 @@ def test_5_a_custom_operator_that_nobody_registered_is_named_and_nothing_else_is
     assert result["verdict"] == "rejects"
     assert "com.speech::ChunkSegment" in result["message"]
     assert "/segmentation/chunk" in result["message"]
+    assert "export it as operators of ONNX" in result["message"], "it is not said what to do next"
     assert result["culprits"] == [{"node": "/segmentation/chunk", "op_type": "ChunkSegment", "impact": None}]
     assert not result["reduced"]

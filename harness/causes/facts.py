@@ -75,11 +75,13 @@ class Host:
     """A model in which places are looked for.
 
     tensors   values of its inputs and of what it computes, as far as they are known; constants need not be among them
+    sized     tensor -> its type where symbolic dims have the sizes of which somebody has said that they are fed
     """
 
     model: onnx.ModelProto
     tensors: Tensors
     graph: Graph
+    sized: Mapping[str, onnx.TypeProto] = field(default_factory=dict)
 
     @cached_property
     def makers(self) -> Mapping[str, tuple[int, int]]:
@@ -107,6 +109,26 @@ class Host:
             except InferenceError:
                 pass
         return {v.name: v.type for v in values}
+
+    @cached_property
+    def dtypes(self) -> Mapping[str, Value]:
+        """Tensor of which no dtype is known -> that of what has the same type as it, by the schema of an operator that
+        reads or makes it: beside one that nobody registered, say."""
+        known: dict[str, Value] = {name: _dtype_inside(declared) for name, declared in self.declared.items()}
+        known |= {name: _dtype(x) for name, x in (*self.graph.constants.items(), *self.tensors.items())}
+        alike = [names for node in self.graph.nodes for names in _of_one_type(node, self.graph.opset)]
+        found, left = dict[str, Value](), [names for names in alike if any(known.get(name) is None for name in names)]
+        while left:
+            told = [(names, [dtype for name in names if (dtype := known.get(name))]) for names in left]
+            for names, dtypes in told:
+                if dtypes:
+                    new = dict.fromkeys((name for name in names if known.get(name) is None), dtypes[0])
+                    found.update(new)
+                    known.update(new)
+            if not any(dtypes for _, dtypes in told):
+                break
+            left = [names for names in left if any(known.get(name) is None for name in names)]
+        return found
 
     @cached_property
     def extended(self) -> Mapping[str, list[str]]:
@@ -257,14 +279,15 @@ def host_of(case: Case, tensors: Tensors | None = None) -> Host:
     return Host(case.proto, {**case.feeds[0], **(tensors or {})}, read(case.proto, case.file))
 
 
-def hosts(model: onnx.ModelProto) -> Iterator[Host]:
-    """`model` as a host of which nothing is fed, then each of its subgraphs, at every depth, as a host of its own."""
-    host = Host(model, {}, read(model))
+def hosts(model: onnx.ModelProto, sized: Mapping[str, onnx.TypeProto] | None = None) -> Iterator[Host]:
+    """`model` as a host of which nothing is fed, then each of its subgraphs, at every depth, as a host of its own.
+    sized: as in Host."""
+    host = Host(model, {}, read(model), sized or {})
     yield host
     for proto in model.graph.node:
         for attribute in proto.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from hosts(_alone(attribute.g, host))
+                yield from hosts(_alone(attribute.g, host), sized)
 
 
 def _alone(graph: onnx.GraphProto, outer: Host) -> onnx.ModelProto:
@@ -669,10 +692,28 @@ def _of_result(host: Host, node: Node, k: int, part: str = "") -> Iterable[tuple
         yield f"{key}.reader", host.graph.nodes[readers[0]].op if readers else ""
 
 
+def _of_one_type(node: Node, opset: int) -> Iterator[list[str]]:
+    """Operands and results of a node that have one type, whichever that is."""
+    try:
+        schema = defs.get_schema(node.op, opset)
+    except defs.SchemaError:
+        return
+    found: dict[str, list[str]] = {}
+    for names, formal in ((node.inputs, schema.inputs), (node.outputs, schema.outputs)):
+        for k, name in enumerate(names if formal else ()):
+            one = formal[min(k, len(formal) - 1)]  # what is variadic comes last
+            if name and one.is_homogeneous:
+                found.setdefault(one.type_str, []).append(name)
+    yield from (
+        found[one.type_param_str] for one in schema.type_constraints if len(found.get(one.type_param_str, ())) > 1
+    )
+
+
 def _dtype_of(host: Host, name: str) -> Value:
     """The dtype of a tensor, or of what a sequence or an optional holds; None where it is unknown."""
     x, declared = host.array(name), host.declared.get(name)
-    return _dtype(x) if x is not None else _dtype_inside(declared) if declared else None
+    found = _dtype(x) if x is not None else _dtype_inside(declared) if declared else None
+    return host.dtypes.get(name) if found is None else found
 
 
 def _of_shape(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:
@@ -709,7 +750,7 @@ def _shape(host: Host, name: str) -> tuple[int | None, ...] | None:
     x = host.array(name)
     if x is not None:
         return x.shape
-    declared = host.declared.get(name)
+    declared = host.sized.get(name) or host.declared.get(name)
     if declared is None or not declared.tensor_type.HasField("shape"):
         return None
     return tuple(

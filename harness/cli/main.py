@@ -334,6 +334,7 @@ def _write_check(result: dict[str, Any], model: Path, out: Path, settings: api.C
 @click.option("--recipe", metavar="JSON", callback=options.recipe, help="The recipe that the model is meant for.")
 @options.several("--option", "options", "K=V", help="One option of the target, as in --option quantize=offline.")
 @click.option("--confirm", is_flag=True, help="Run what may be met: each place cut out, on made-up inputs.")
+@options.dims
 @options.corpus(options.there)
 @options.python
 @options.hide_files
@@ -344,10 +345,11 @@ def lint(model: Path, **given: Any) -> Told:
     all equal, nor all zero: what depends on no more of them is met. What depends on more, or on a trigger that is known
     to err, is told apart, as what may be met.
 
-    Exit status: 0 none is met; 1 some are; 2 a mistake in what was given.
+    Exit status: 0 none is met; 1 some are, or nobody registered an operator; 2 a mistake in what was given.
 
     \b
-    Example: driftnet lint model.onnx --target mnn --option quantize=offline
+    Examples: driftnet lint model.onnx --target mnn --option quantize=offline
+              driftnet lint model.onnx --target mnn --dim batch=1 --confirm
     """
     if given["recipe"] is not None and given["options"]:
         raise UserError("--recipe and --option exclude each other", hint="driftnet lint --help")

@@ -19,8 +19,8 @@ def main() -> None:
     except Exception as e:
         from driftnet.util.misfits import fault
 
-        if said := fault(e):
-            sys.stderr.write(f"driftnet: {said.message}\n  {said.hint}\n")
+        if unfit := fault(e):
+            sys.stderr.write(f"driftnet: {unfit.message}\n  {unfit.hint}\n")
             raise SystemExit(2) from None
         raise
     run()

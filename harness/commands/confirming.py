@@ -1,6 +1,6 @@
 """What a model may meet, run: each place cut out with recorded operands, in the sandbox."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,14 +22,20 @@ from onnx import ModelProto
 
 
 def confirmed(
-    model: ModelProto, path: Path, found: Sequence[Meeting], installed: Installed, recipe: Recipe
+    model: ModelProto,
+    path: Path,
+    found: Sequence[Meeting],
+    installed: Installed,
+    recipe: Recipe,
+    dims: Mapping[str, int],
 ) -> tuple[list[Meeting], int]:
     """`found`, of which what was doubtful and fails as its cause does is met, and what does not fail is left out; and
-    how many are left out. What lies inside of a subgraph, or cannot be cut out, stays doubtful.
+    how many are left out. What lies inside of a subgraph, or cannot be cut out, stays doubtful. dims: sizes of symbolic
+    ones.
 
     Raises UserError (kind "model") for a model that does not run on what is made up for it.
     """
-    case = external_data.case(model, path, [made_up(model, {})])
+    case = external_data.case(model, path, [made_up(model, dims)])
     with Runner() as runner:
         try:
             recorded = recording(case, runner.reference.record)

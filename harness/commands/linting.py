@@ -1,5 +1,6 @@
 """Lint: which known causes a model meets, by triggers alone."""
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,12 +14,17 @@ from driftnet.causes.facts import Facts, Value, hosts, recipe_facts
 from driftnet.causes.meeting import Known, as_json, meetings, with_ways_out
 from driftnet.causes.predicate import Trigger
 from driftnet.causes.record import CauseRecord, Status
+from driftnet.model.feeds import demand_dims, sized
 from driftnet.model.graph import Graph, in_order, unmade
+from driftnet.model.inference import InferenceError, inlined
+from driftnet.model.inspect import NOT_REGISTERED, all_nodes, custom_operators
 from driftnet.targets import recipe as recipes
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Target
 from driftnet.targets.recipe import Recipe
 from driftnet.util.errors import UserError
+
+INLINE = "systems that take no functions want the model inlined: onnx.inliner.inline_local_functions(model)"
 
 
 def _demand_makers(graph: Graph) -> None:
@@ -41,24 +47,31 @@ def lint(
     corpus: Path | None = None,
     confirm: bool = False,
     python: str | None = None,
+    dims: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Which open causes of `corpus` the nodes of `model` meet on `target`, by the causes' triggers: nothing is run.
 
     recipe, options   the options that the model is meant for, as one value or as texts
     corpus    None: corpus/, and what came with driftnet
     confirm   run what may be met: each place, cut out with recorded operands, in the sandbox
+    dims      sizes that symbolic dims of its inputs are fed in
 
     "met" tells one place of a cause after the other, what matters most first; "may" what depends on what a run alone
-    could tell. Raises UserError for a model, a target or options that there are not.
+    could tell; "custom" the nodes whose operator is none of ONNX: a function of the model, which is read inlined, or
+    what nobody registered. Raises UserError for a model, a target, options or dims that there are not.
     """
     started, model = time.process_time(), Path(model)
     misdeclared: list[str] = []
     proto = read_model(model, misdeclared.append)
+    demand_dims(proto, dims or {})
+    custom = list(_custom(proto))
+    with contextlib.suppress(InferenceError):  # what cannot be inlined is read as it is
+        proto = inlined(proto)
     installed = resolve(target, python=python)
     parsed = recipes.parsed(installed.target, options or {})
     chosen = recipes.validated(installed.target, {**(recipe or {}), **parsed})
     known = causes_of(_known(corpus), installed.target)
-    graphs, count = list(hosts(proto)), len({one.record.id for one in known})
+    graphs, count = list(hosts(proto, _sized(proto, dims or {}))), len({one.record.id for one in known})
     _demand_makers(graphs[0].graph)
     if installed.target.scheme(recipes.effective(installed.target, chosen)) is None:  # nothing fails in quantizing
         known = [one for one in known if one.stage != "quantize"]
@@ -70,11 +83,12 @@ def lint(
         "recipe": dict(chosen),
         "causes": count,
         "misdeclared": misdeclared,
+        "custom": custom,
     }
     if confirm:
         from driftnet.commands.confirming import confirmed  # the sandbox, the oracle: nothing that a lint needs
 
-        found, cleared = confirmed(proto, model, found, installed, chosen)
+        found, cleared = confirmed(proto, model, found, installed, chosen, dims or {})
         result["cleared"] = cleared
     return {
         **result,
@@ -82,6 +96,21 @@ def lint(
         "may": [as_json(m) for m in found if m.why],
         "seconds": round(time.process_time() - started, 3),
     }
+
+
+def _sized(model: onnx.ModelProto, dims: Mapping[str, int]) -> Mapping[str, onnx.TypeProto]:
+    """The types of its tensors where it is fed such dims."""
+    return next(hosts(sized(model, dims))).declared if dims else {}
+
+
+def _custom(model: onnx.ModelProto) -> Iterator[dict[str, Any]]:
+    for node, op in custom_operators(model):
+        yield {"node": node, "op_type": op, "function": False, "advice": NOT_REGISTERED}
+    functions = {(f.domain, f.name) for f in model.functions}
+    for called in all_nodes(model.graph):
+        if (called.domain, called.op_type) in functions:
+            name = called.name or next(filter(None, called.output), "")
+            yield {"node": name, "op_type": f"{called.domain}::{called.op_type}", "function": True, "advice": INLINE}
 
 
 def _values(target: Target, option: str) -> Sequence[Value]:
@@ -93,8 +122,8 @@ def _facts(target: Target, chosen: Recipe, option: str, value: Value) -> Facts:
 
 
 def lint_status(result: Mapping[str, Any]) -> int:
-    """The exit status of `lint`: 1 where a cause is met."""
-    return 1 if result["met"] else 0
+    """The exit status of `lint`: 1 where a cause is met, or an operator is one that nobody registered."""
+    return 1 if result["met"] or any(not one["function"] for one in result["custom"]) else 0
 
 
 def read_model(path: Path, tell: Callable[[str], None]) -> onnx.ModelProto:

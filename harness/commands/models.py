@@ -22,7 +22,7 @@ from driftnet.findings.names import located_case, namesake
 from driftnet.findings.pipeline import Effort, Finding, examine, known_by
 from driftnet.findings.trial import Trial, laid_out, plain_number
 from driftnet.model import external_data
-from driftnet.model.feeds import demand_numbers, feeds_beside, made_up, read_feeds
+from driftnet.model.feeds import demand_dims, demand_numbers, feeds_beside, made_up, read_feeds
 from driftnet.model.inspect import Case, Feed, elements, graph_inputs, nodes
 from driftnet.model.verdict import FAILURES, Verdict, Word
 from driftnet.reduce.reducer import INTERRUPTED
@@ -119,7 +119,7 @@ def check(
         )
     misdeclared: list[str] = []
     proto = corpus.read_given(model, entire=False, tell=misdeclared.append)
-    _check_dims(proto, settings.dims)
+    demand_dims(proto, settings.dims)
     if settings.out:
         make_folder(settings.out)
     feeds, samples = _fed(model, proto, settings.inputs, settings.calibration)
@@ -210,21 +210,6 @@ def _fed(
     if calibration:
         demand_numbers(samples, "calibration", finite=True)
     return feeds, samples
-
-
-def _check_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
-    symbolic = {d.dim_param for v in graph_inputs(model) for d in v.type.tensor_type.shape.dim if d.dim_param}
-    for name, size in dims.items():
-        if size < 1:
-            raise UserError(
-                f"--dim {name}={size}: an empty tensor cannot show a difference", hint=f"--dim {name}=2", kind="option"
-            )
-        if name not in symbolic:
-            raise UserError(
-                f"no input of the model has a dim called {name!r}",
-                hint=f"symbolic dims of its inputs: {', '.join(sorted(symbolic)) or 'none'}",
-                kind="option",
-            )
 
 
 def _recipes(target: Target, settings: CheckSettings) -> list[dict[str, Any]]:
@@ -432,7 +417,7 @@ def reduce(
         word = target or (before.target if python else where_seen(before.target, before.seen))
     else:
         proto = corpus.read_given(path, entire=False, tell=misdeclared.append)
-        _check_dims(proto, given.dims)
+        demand_dims(proto, given.dims)
         feeds, samples = _fed(path, proto, given.inputs, given.calibration)
         case = external_data.case(proto, path, feeds or (made_up(proto, given.dims),), samples)
         chosen, word = {}, target or DEFAULT_TARGETS[0]

@@ -12,6 +12,7 @@ from typing import Any
 import onnx
 from driftnet.causes.facts import schema_of
 from driftnet.findings.trial import Ran, Trial
+from driftnet.model.inference import InferenceError, inlined
 from driftnet.model.inspect import graph_inputs
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.reduce.problem import shrink
@@ -79,8 +80,25 @@ def simplified(trial: Trial) -> Trial:
     return trial if data is None else replace(trial, case=replace(trial.case, model=data))
 
 
-SIMPLIFIED = "simplified by onnxruntime"
-REWRITES: Mapping[str, Callable[[Trial], Trial]] = {"symbolic dims frozen": frozen, SIMPLIFIED: simplified}
+def without_functions(trial: Trial) -> Trial:
+    """`trial` with the functions of its model inlined, as onnx.inliner.inline_local_functions does."""
+    try:
+        model = inlined(trial.case.proto)
+    except InferenceError:
+        return trial
+    return (
+        trial
+        if model is trial.case.proto
+        else replace(trial, case=replace(trial.case, model=model.SerializeToString()))
+    )
+
+
+SIMPLIFIED, INLINED = "simplified by onnxruntime", "functions inlined"
+REWRITES: Mapping[str, Callable[[Trial], Trial]] = {
+    "symbolic dims frozen": frozen,
+    INLINED: without_functions,
+    SIMPLIFIED: simplified,
+}
 
 
 EVERY = "every default stated"

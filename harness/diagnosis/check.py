@@ -12,7 +12,7 @@ from functools import partial
 
 import onnx
 from driftnet.diagnosis import kernels
-from driftnet.diagnosis.attribution import with_options
+from driftnet.diagnosis.attribution import INLINED, with_options, without_functions
 from driftnet.diagnosis.conclusion import conclude, harmless_fault
 from driftnet.diagnosis.end_to_end import losses
 from driftnet.diagnosis.faults import diagnose
@@ -118,7 +118,7 @@ def _checked(
     if verdict.word is Word.AGREES and verdict.tier is Tier.EXACT and not verdict.rule:
         return replace(checked, vouched=1.0)
     if verdict.word is Word.REJECTS:
-        return checked
+        return replace(checked, verdict=_with_a_way_out(trial, verdict, tell))
     hurried = trial.hurried(verdict, observation) if observation else trial
     answers = bool(observation and observation.outputs) and (verdict.in_values or not verdict.failed)
     dear = first > DEAR
@@ -129,6 +129,20 @@ def _checked(
     except ExhaustedError:
         unheard = True
     return _with_costs(inquiry, _localized(inquiry, checked, unheard))
+
+
+def _with_a_way_out(trial: Trial, verdict: Verdict, tell: Callable[[str], None]) -> Verdict:
+    """What a target does not support, and what it makes of the model without functions of its own, if it has any."""
+    other = without_functions(trial)
+    if other is trial:
+        return verdict
+    tell("the model with its functions inlined")
+    with contextlib.suppress(ExhaustedError):
+        found, _ = watch(other)
+        if found.word is not Word.REJECTS:
+            how = f"with model={INLINED} (onnx.inliner.inline_local_functions) it {found.word}"
+            return replace(verdict, message=f"{verdict.message}; {how}")
+    return verdict
 
 
 def _uncompared(verdict: Verdict, observation: Observation, allowance: Allowance, asked: ReferenceRun) -> Checked:

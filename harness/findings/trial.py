@@ -14,7 +14,7 @@ import numpy as np
 from driftnet.causes.place import Where, place_of
 from driftnet.model import external_data
 from driftnet.model.framed import framed
-from driftnet.model.inspect import Case, custom_operators, validate_feed
+from driftnet.model.inspect import NOT_REGISTERED, Case, custom_operators, validate_feed
 from driftnet.model.verdict import Kind, Observation, Outcome, Verdict, Word
 from driftnet.oracle.judge import judge, who_is_wrong
 from driftnet.oracle.second_opinion import Blame
@@ -220,7 +220,7 @@ def _refused(trial: Trial) -> Verdict | None:
     if custom := custom_operators(case.proto):
         node, op = custom[0]
         what = "a custom operator that nobody registered" if "::" in op else "none of ONNX, nor registered"
-        message = f"operator {op} (node {node!r}) is {what}: its shape is unknown"
+        message = f"operator {op} (node {node!r}) is {what}: its shape is unknown; {NOT_REGISTERED}"
         return Verdict(Word.REJECTS, message=message, stage="convert", rule="custom-operator", culprits=tuple(custom))
     try:
         for feed in case.runs:

@@ -68,6 +68,36 @@ def demand_numbers(feeds: Sequence[Feed], what: str, *, finite: bool) -> None:
                 )
 
 
+def demand_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
+    """Raises UserError (kind "option") for a size below 1, and for a name that no symbolic dim of an input has."""
+    symbolic = {d.dim_param for v in graph_inputs(model) for d in v.type.tensor_type.shape.dim if d.dim_param}
+    for name, size in dims.items():
+        if size < 1:
+            raise UserError(
+                f"--dim {name}={size}: an empty tensor cannot show a difference", hint=f"--dim {name}=2", kind="option"
+            )
+        if name not in symbolic:
+            raise UserError(
+                f"no input of the model has a dim called {name!r}",
+                hint=f"symbolic dims of its inputs: {', '.join(sorted(symbolic)) or 'none'}",
+                kind="option",
+            )
+
+
+def sized(model: onnx.ModelProto, dims: Mapping[str, int]) -> onnx.ModelProto:
+    """`model` with symbolic dims of these sizes; what it says of tensors that have others too is left to inference."""
+    given, model = model, onnx.ModelProto()
+    model.CopyFrom(given)
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in dims:
+                dim.dim_value = dims[dim.dim_param]
+    whole = [v for v in model.graph.value_info if all(d.HasField("dim_value") for d in v.type.tensor_type.shape.dim)]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(whole)
+    return model
+
+
 def made_up(model: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0) -> Feed:
     """A feed: floats uniform in [-1, 1), integers that what reads them accepts (else 0 or 1), bools at random; symbolic
     dims as `sizes` says, else 2.

@@ -1,4 +1,4 @@
-"""Shape inference by onnx, in a process of its own.
+"""Shape inference, and inlining, by onnx, in a process of its own.
 
 Its native code trusts a model that nobody vouches for: a Split that has more results than its `num_outputs` says reads
 out of bounds, and ends the process. A fork is lost instead; it costs some milliseconds (inferring every edit so made
@@ -7,9 +7,11 @@ that are likely to be wrong.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import onnx
+import onnx.inliner
 from driftnet.util.apart import apart, trusts
 from driftnet.util.limits import ExceededError
 from onnx import helper
@@ -29,15 +31,24 @@ def inferred(model: onnx.ModelProto, *, doubtful: bool = False, **options: Any) 
 
     doubtful   the model is likely to be wrong: nobody does that in a process of value
     """
+    return _made(lambda: onnx.shape_inference.infer_shapes(model, **options), "shape inference", doubtful=doubtful)
+
+
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model` without functions of its own. Raises InferenceError as `inferred`."""
+    return _made(lambda: onnx.inliner.inline_local_functions(model), "inliner") if model.functions else model
+
+
+def _made(work: Callable[[], onnx.ModelProto], what: str, *, doubtful: bool = False) -> onnx.ModelProto:
     if trusts() and not doubtful:
         try:
-            return onnx.shape_inference.infer_shapes(model, **options)
+            return work()
         except Exception as e:  # onnx raises its own types, protobuf's, and what its C++ side throws
             raise InferenceError(str(e)) from None
     try:
-        said = apart(lambda ask: _answer(model, options), seconds=SECONDS, mib=MIB)
+        said = apart(lambda ask: _answer(work), seconds=SECONDS, mib=MIB)
     except ExceededError as e:
-        raise InferenceError(f"onnx's shape inference takes {e}") from None
+        raise InferenceError(f"onnx's {what} takes {e}") from None
     if said[:1] != b"+":
         raise InferenceError(said[1:].decode(errors="replace"))
     found: onnx.ModelProto = onnx.ModelProto.FromString(said[1:])
@@ -62,8 +73,8 @@ def light(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def _answer(model: onnx.ModelProto, options: dict[str, Any]) -> bytes:
+def _answer(work: Callable[[], onnx.ModelProto]) -> bytes:
     try:
-        return b"+" + bytes(onnx.shape_inference.infer_shapes(model, **options).SerializeToString())
+        return b"+" + bytes(work().SerializeToString())
     except Exception as e:
         return b"-" + str(e).encode(errors="replace")

@@ -169,6 +169,10 @@ def _misfit(said: str) -> UserError:
     return UserError(said, hint=hint, kind="feed")
 
 
+NOT_REGISTERED = "export it as operators of ONNX, or put its definition into the model as a function (model.functions)"
+"""What to do about what `custom_operators` finds."""
+
+
 def custom_operators(model: onnx.ModelProto) -> list[tuple[str, str]]:
     """(node name, domain::operator) of every node whose operator no ONNX schema, no function of the model and no
     contributed domain of onnxruntime defines: for these nobody can know even the output's shape."""

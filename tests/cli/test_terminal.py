@@ -146,11 +146,11 @@ def test_what_lint_tells_can_be_copied_and_is_neither_cut_nor_broken():
     met = {"cause": "mnn_execute_wrong-values_conv_0123abcd", "severity": "wrong", "upstream": ""}
     met |= {"title": f"{LONG}: wrong", "when": LONG, "advice": f"anything but {LONG}"}
     met = [met | {"op_type": "Conv", "node": f"node{k}"} for k in range(5)]
-    rest = {"causes": 7, "target": "mnn", "release": "1", "seconds": 0.1, "misdeclared": [], "may": []}
+    rest = {"causes": 7, "target": "mnn", "release": "1", "seconds": 0.1, "misdeclared": [], "custom": [], "may": []}
     said = io.StringIO()
     tables.lint(Console(file=said, width=80), {**rest, "met": met})
     assert said.getvalue().splitlines() == [
-        "1 known cause met of 7 of mnn 1; 0 more may be (0.10 CPU s)",
+        "1 known cause met, 0 more may be; of 7 of mnn 1 (0.10 CPU s)",
         "met:",
         "0123abcd wrong: Conv node0, Conv node1, Conv node2 and 2 more",
         f"  {LONG}: wrong",

@@ -1,6 +1,7 @@
 """Lint names the nodes that meet a known cause, says what may be met apart from it, and reads each node once."""
 
 import dataclasses
+import io
 import json
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from driftnet.causes import meeting, record
 from driftnet.causes.predicate import trigger_of
 from driftnet.causes.record import CauseRecord, Severity, Status
 from driftnet.cli import main
+from driftnet.cli.report import tables
 from driftnet.commands import confirming, linting
 from driftnet.findings import corpus
 from driftnet.util.errors import UserError
 from onnx import TensorProto, helper, numpy_helper, save
+from rich.console import Console
 
 IMAGE = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])
 ANY = helper.make_empty_tensor_value_info
@@ -34,16 +37,16 @@ def cause(id, *atoms, severity=Severity.CRASH, score=SURE, target="mnn", **said)
 def lint(tmp_path):
     """A function that lints nodes from x to y against causes."""
 
-    def linted(nodes, *causes, inputs=(IMAGE,), constants=(), **given):
+    def linted(nodes, *causes, inputs=(IMAGE,), constants=(), domains=(), functions=(), **given):
         for one in causes:
             folder = tmp_path / "corpus" / one.target / one.id
             folder.mkdir(parents=True)
             record.save(one, folder)
         path = tmp_path / "model.onnx"
         held = [numpy_helper.from_array(value, name) for name, value in dict(constants).items()]
-        opsets = [helper.make_opsetid("", 17)]
+        opsets = [helper.make_opsetid("", 17), *(helper.make_opsetid(domain, 1) for domain in domains)]
         graph = helper.make_graph(list(nodes), "g", list(inputs), [ANY("y")], held)
-        save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+        save(helper.make_model(graph, opset_imports=opsets, functions=list(functions), ir_version=8), path)
         return api.lint(path, **{"target": "mnn", "corpus": tmp_path / "corpus"} | given)
 
     return linted
@@ -195,6 +198,65 @@ def test_confirming_runs_the_doubtful_places(lint):
     doubtful = cause("relu_aaaaaaaa", relu, {"fact": "0.in.0.negative", "is": True})
     result = lint([helper.make_node("Relu", ["x"], ["y"])], doubtful, confirm=True)
     assert (result["cleared"], result["met"], result["may"]) == (1, [], [])
+
+
+FREE = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])
+RELU = {"fact": "0.op", "is": "Relu"}
+
+
+@pytest.mark.parametrize(("size", "met"), [(4, True), (1, False)])
+def test_a_size_that_a_dim_is_fed_in_decides_what_hangs_on_it(lint, size, met):
+    symbolic = {"fact": "0.in.0.symbolic", "is": True}
+    batch = cause("relu_aaaaaaaa", RELU, symbolic, {"fact": "0.out.0.dim.0", "not": 1})
+    relu = helper.make_node("Relu", ["x"], ["y"])
+    unknown = lint([relu], batch, inputs=[FREE])
+    assert (unknown["met"], len(unknown["may"])) == ([], 1), "nobody has said yet how large n is"
+    result = lint([relu], inputs=[FREE], dims={"n": size})
+    assert (bool(result["met"]), result["may"]) == (met, [])
+
+
+def test_a_dim_that_there_is_not_is_a_mistake(lint):
+    with pytest.raises(UserError, match="no input of the model has a dim called 'm'"):
+        lint([helper.make_node("Relu", ["x"], ["y"])], inputs=[FREE], dims={"m": 2})
+
+
+def test_what_may_be_is_said_in_the_first_line(lint):
+    doubtful = cause("relu_aaaaaaaa", RELU, {"fact": "0.in.0.negative", "is": True})
+    said = io.StringIO()
+    tables.lint(Console(file=said, width=200), lint([helper.make_node("Relu", ["x"], ["y"])], doubtful))
+    assert said.getvalue().startswith("0 known causes met, 1 more may be: --confirm runs them; of 1 of mnn ")
+
+
+def test_an_operator_that_nobody_registered_is_named_with_what_to_do(lint):
+    norm = helper.make_node("MyNorm", ["x"], ["n"], name="norm", domain="acme")
+    result = lint([norm, helper.make_node("Relu", ["n"], ["y"])], domains=["acme"])
+    (told,) = result["custom"]
+    assert (told["node"], told["op_type"], told["function"]) == ("norm", "acme::MyNorm", False)
+    assert "export it as operators of ONNX" in told["advice"]
+    assert api.lint_status(result) == 1
+
+
+def test_a_function_of_the_model_is_read_inlined_and_named(lint):
+    body = helper.make_function(
+        "acme", "Half", ["a"], ["b"], [helper.make_node("Relu", ["a"], ["b"])], [helper.make_opsetid("", 17)]
+    )
+    half = helper.make_node("Half", ["x"], ["y"], name="half", domain="acme")
+    result = lint([half], cause("relu_aaaaaaaa", RELU), domains=["acme"], functions=[body])
+    assert [m["op_type"] for m in result["met"]] == ["Relu"]
+    assert [(c["node"], c["op_type"], c["function"]) for c in result["custom"]] == [("half", "acme::Half", True)]
+    assert "inline_local_functions" in result["custom"][0]["advice"]
+
+
+def test_a_dtype_behind_an_unregistered_operator_is_that_of_what_it_has_to_be_like(lint):
+    """y is a float: so is what the Relu reads, though nobody knows what makes it."""
+    nodes = [
+        helper.make_node("MyNorm", ["x"], ["n"], domain="acme"),
+        helper.make_node("Relu", ["n"], ["r"]),
+        helper.make_node("Add", ["r", "one"], ["y"]),
+    ]
+    small = cause("relu_aaaaaaaa", RELU, {"fact": "0.in.0.dtype", "is": "int4"})
+    result = lint(nodes, small, constants={"one": np.ones(1, np.float32)}, domains=["acme"])
+    assert (result["met"], result["may"]) == ([], [])
 
 
 def test_what_is_read_of_a_node_is_read_once_for_all_causes(lint, monkeypatch):

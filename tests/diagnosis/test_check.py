@@ -22,6 +22,7 @@ from driftnet.findings import corpus, pipeline
 from driftnet.findings.issues import KnownIssue
 from driftnet.findings.pipeline import Effort, Examination, examine
 from driftnet.findings.trial import TOO_MUCH, Confirmed, Trial, watch
+from driftnet.model.case import Case
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier, Verdict, Word
 from driftnet.reduce import passes, reducer
@@ -479,6 +480,20 @@ def test_a_failure_that_does_not_come_back_is_no_agreement(runner, monkeypatch):
     checked = check(Trial(models.relu(), resolve("mnn"), {}, runner), ())
     assert checked.verdict.word is Word.ABSTAINS
     assert checked.verdict.message == "failed once, but not again in fresh processes: crashes in execute: it fell over"
+
+
+def test_a_model_whose_functions_a_target_does_not_take_is_tried_inlined(runner):
+    body = helper.make_function(
+        "acme", "Half", ["a"], ["b"], [helper.make_node("Relu", ["a"], ["b"])], [helper.make_opsetid("", 17)]
+    )
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Half", ["x"], ["y"], domain="acme")], "g", [x], [y])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, functions=[body], ir_version=8)
+    case = Case(model.SerializeToString(), ({"x": np.ones((2, 3), np.float32)},))
+    verdict = check(Trial(case, resolve("mnn"), {}, runner), []).verdict
+    assert verdict.word is Word.REJECTS
+    assert "with model=functions inlined (onnx.inliner.inline_local_functions) it agrees" in verdict.message
 
 
 def test_the_json_of_a_wrong_model_tells_nodes_faults_and_the_reduced_case(tmp_path):

@@ -157,13 +157,17 @@ def _never(never: Mapping[str, Sequence[str]]) -> str:
 def lint(console: Console, result: Result) -> None:
     """The causes that are met, each with its places; then those that may be."""
     met, may = result["met"], result["may"]
-    causes = len({m["cause"] for m in met})
+    causes, confirmed = len({m["cause"] for m in met}), "cleared" in result
     console.print(
-        f"[{'red' if met else 'green'}]{counted(causes, 'known cause')} met[/] of {result['causes']} of "
-        f"{result['target']} {result['release']}; {len({m['cause'] for m in may})} more may be "
-        f"({result['seconds']:.2f} CPU s)"
+        f"[{'red' if met else 'yellow' if may else 'green'}]{counted(causes, 'known cause')} met[/], "
+        f"{len({m['cause'] for m in may})} more may be{': --confirm runs them' if may and not confirmed else ''}; "
+        f"of {result['causes']} of {result['target']} {result['release']} ({result['seconds']:.2f} CPU s)"
     )
     say(console, *misdeclared(result))
+    for (op, function), listed in groupby(result["custom"], key=lambda one: (one["op_type"], one["function"])):
+        places = list(listed)
+        what = "a function of the model" if function else "a custom operator that nobody registered"
+        say(console, f"{op} is {what}: {several([one['node'] for one in places], PLACES)}", f"  {places[0]['advice']}")
     for title, listed in (("met", met), ("may be met", may)):
         say(console, listed and f"{title}:")
         for cause, places in groupby(listed, key=lambda m: m["cause"]):
