@@ -205,20 +205,23 @@ def support(corpus: Path, out: Path | None, **given: Any) -> Told:
     """Which operators does a target have, of which types, ranks and attributes? Runs models of one operator each.
 
     Works, diverges, crashes, errors or refused, with the causes that are known. What is between operators (fusions)
-    is not in it: driftnet lint MODEL.onnx tells that of a model.
+    is not in it: driftnet lint MODEL.onnx tells that of a model. What was done when it was interrupted is written, and
+    says so; exit status 2 then.
 
     \b
     Example: driftnet support --target mnn --against mnn==3.4.1 --out support/
     """
     if out:
         make_folder(out)
-    with ERR.status("running models") as status:
-        result = api.support(**given, root=corpus, tell=status.update)
+    from driftnet.cli.report import progress
+
+    with progress.told(ERR, f"running models of one operator on {given['target']}") as tell:
+        result = api.support(**given, root=corpus, tell=tell)
     if out:
         from driftnet.cli.report import pages
 
         result["page"] = str(pages.write_support(result, out))
-    return Told(result, tables.support)
+    return Told(result, tables.support, 2 if result["interrupted"] else 0)
 
 
 @driftnet.command(short_help="What was asked of a target, and what never?")

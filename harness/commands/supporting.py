@@ -62,7 +62,8 @@ def support(
     root       the corpus, whose causes are told beside the operators that their triggers name; of corpus/ also those of
         what came with driftnet
 
-    Raises UserError for an unknown operator, target or option.
+    What was done until somebody interrupted it is "interrupted". Raises UserError for an unknown operator, target or
+    option; KeyboardInterrupt where nothing was done yet.
     """
     demand(operators, REGISTRY, "{} is not generated", "docs/operators.md lists what is")
     ours, theirs = resolve(target), resolve(against) if against else None
@@ -73,11 +74,16 @@ def support(
     with Runner(timeout=STAGE_SECONDS, small_models=True) as runner:
         allowance = runner.allow(budget)
         rounds = ((index, name) for index in itertools.count() for name in names)
-        for index, name in itertools.takewhile(lambda _: not allowance.spent, rounds):
-            if case := _drawn(seed, index, name, Profile(**ours.target.profile), runner):
-                seen[name].append(_run(case, name, [one for one in (ours, theirs) if one], chosen, runner))
-            if name == names[-1]:
+        interrupted = False
+        try:
+            for index, name in itertools.takewhile(lambda _: not allowance.spent, rounds):
                 tell(f"{sum(map(len, seen.values()))} models, {100 * (1 - allowance.left / budget):.0f} % of the time")
+                if case := _drawn(seed, index, name, Profile(**ours.target.profile), runner):
+                    seen[name].append(_run(case, name, [one for one in (ours, theirs) if one], chosen, runner))
+        except KeyboardInterrupt:
+            if not any(seen.values()):
+                raise
+            interrupted = True
         cpu = runner.all_cpu_seconds
     causes = _causes(root, ours.target.name)
     return {
@@ -85,6 +91,7 @@ def support(
         "release": ours.release,
         "against": f"{theirs.target.name}=={theirs.release}" if theirs else "",
         "options": dict(ours.target.features.get("float", {})) if chosen is None else chosen,
+        "interrupted": interrupted,
         "models": sum(map(len, seen.values())),
         "cpu_seconds": round(cpu, 1),
         "operators": [_told(name, models, causes.get(name, [])) for name, models in seen.items()],

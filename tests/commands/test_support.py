@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from driftnet import api
 from driftnet.cli.main import driftnet
-from driftnet.cli.report import pages, tables
+from driftnet.cli.report import pages, progress, tables
+from driftnet.commands import supporting
 from driftnet.util.errors import UserError
 from rich.console import Console
 
@@ -64,6 +69,30 @@ def test_what_another_release_did_otherwise_is_said(result: dict) -> None:
         console = Console(record=True, width=200)
         tables.support(console, one)
         assert says in console.export_text(), "what --against was asked for is not told"
+
+
+def test_what_was_done_is_written_when_it_is_interrupted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run, told = supporting._run, list[str]()
+
+    def interrupted(*given: Any) -> dict[str, Any]:
+        if len(told) > 3:
+            raise KeyboardInterrupt
+        return run(*given)
+
+    @contextlib.contextmanager
+    def listened(*given: object) -> Iterator[Callable[[str], None]]:
+        yield told.append
+
+    monkeypatch.setattr(supporting, "_run", interrupted)
+    monkeypatch.setattr(progress, "told", listened)
+    words = ["support", "--target", "mnn", "--operator", "Relu", "--operator", "Abs", "--out", str(tmp_path)]
+    done = CliRunner().invoke(driftnet, words, standalone_mode=False)
+    assert done.return_value == 2, done.output
+    assert "interrupted" in done.output
+    assert len(told) > 3, f"only this was said meanwhile: {told}"
+    assert json.loads((tmp_path / "support.json").read_text())["interrupted"] is True
+    for page in ("support.md", "support.html"):
+        assert "Not complete" in (tmp_path / page).read_text(encoding="utf-8"), f"{page} looks as if it were whole"
 
 
 def test_an_operator_that_is_not_generated_is_a_user_error() -> None:

@@ -117,6 +117,8 @@ def _covered(told: Mapping[str, Any]) -> dict[str, Any]:
 
 def _support_lines(result: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"# {result['target']} {result['release']}: which operators work"
+    if result["interrupted"]:
+        yield from ("", f"Not complete: interrupted after {result['models']} models.")
     yield from ("", "| operator | | models | where it does not work | causes |", "|---|---|---|---|---|")
     for one in operators:
         where = "; ".join(

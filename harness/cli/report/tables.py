@@ -119,6 +119,8 @@ def support(console: Console, result: Result) -> None:
     console.print(table)
     what = f"{result['models']} models of one operator each in {result['cpu_seconds']:.0f} CPU s"
     say(console, f"{result['target']} {result['release']}: {what}")
+    if result["interrupted"]:
+        console.print("  [yellow]interrupted[/]: more models may say otherwise")
     if result["against"]:
         others = [one["operator"] for one in result["operators"] if one["changed"]]
         changed = sum(c["models"] for one in result["operators"] for c in one["changed"])
@@ -164,10 +166,10 @@ def lint(console: Console, result: Result) -> None:
         f"of {result['causes']} of {result['target']} {result['release']} ({result['seconds']:.2f} CPU s)"
     )
     say(console, *misdeclared(result))
-    for (op, function), listed in groupby(result["custom"], key=lambda one: (one["op_type"], one["function"])):
-        places = list(listed)
+    for (op, function), group in groupby(result["custom"], key=lambda one: (one["op_type"], one["function"])):
+        same = list(group)
         what = "a function of the model" if function else "a custom operator that nobody registered"
-        say(console, f"{op} is {what}: {several([one['node'] for one in places], PLACES)}", f"  {places[0]['advice']}")
+        say(console, f"{op} is {what}: {several([one['node'] for one in same], PLACES)}", f"  {same[0]['advice']}")
     for title, listed in (("met", met), ("may be met", may)):
         say(console, listed and f"{title}:")
         for cause, places in groupby(listed, key=lambda m: m["cause"]):
