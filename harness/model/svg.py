@@ -95,32 +95,33 @@ def mermaid(drawn: Picture) -> str:
 
 def svg(drawn: Picture, title: str) -> str:
     """The picture as an SVG element for an HTML page: layers from the inputs down, colours from the page's style."""
-    layers = _layers(drawn)
-    sizes = [_size(box) for box in drawn.boxes]
-    tops: list[float] = []
-    y = 0.0
-    for layer in layers:
-        tops.append(y)
-        y += max((sizes[i][1] for i in layer if i >= 0), default=0) + GAP_Y
+    layers, ways = _layers(drawn)
+    sizes = [*map(_size, drawn.boxes), *[(0.0, 0.0)] * sum(len(way) - 2 for way in ways)]
     width = max(sum(sizes[i][0] + GAP_X for i in layer) for layer in layers)
     placed: dict[int, tuple[float, float]] = {}
-    for top, layer in zip(tops, layers):
+    ends: dict[int, float] = {}
+    y = 0.0
+    for layer in layers:
         x = (width - sum(sizes[i][0] + GAP_X for i in layer)) / 2 + GAP_X / 2
+        end = y + max(sizes[i][1] for i in layer)
         for i in layer:
-            placed[i] = (x, top)
+            placed[i], ends[i] = (x, y), end
             x += sizes[i][0] + GAP_X
+        y = end + GAP_Y
     boxes = [
         {"kind": box.kind, "lines": box.lines, "x": placed[i][0], "y": placed[i][1], "w": sizes[i][0], "h": sizes[i][1]}
         for i, box in enumerate(drawn.boxes)
     ]
     template = templates("driftnet.model", markup=True).get_template("graph.svg.jinja")
-    arrows = [_curve(arrow, placed, sizes) | {"label": _tail(arrow.label)} for arrow in drawn.arrows]
+    arrows = [_curve(way, placed, sizes, ends) | {"label": _tail(a.label)} for a, way in zip(drawn.arrows, ways)]
     size = {"width": width, "height": y - GAP_Y}
     return template.render(boxes=boxes, arrows=arrows, title=title, line=LINE, **size)
 
 
-def _layers(drawn: Picture) -> list[list[int]]:
-    """Indices of boxes, layer by layer; a box stands as low as those that read from it allow, an output at the end."""
+def _layers(drawn: Picture) -> tuple[list[list[int]], list[list[int]]]:
+    """Indices of boxes, layer by layer, and the way of each arrow through them: a box stands as low as those that read
+    from it allow, an output at the end. In a layer that an arrow only passes it has a place of its own, with an index
+    beyond those of boxes: it would run behind a box else."""
     readers: Mapping[int, list[int]] = defaultdict(list)
     for arrow in drawn.arrows:
         readers[arrow.source].append(arrow.target)
@@ -130,22 +131,36 @@ def _layers(drawn: Picture) -> list[list[int]]:
     layers: list[list[int]] = [[] for _ in range(max(height.values(), default=0) + 1)]
     for i in range(len(drawn.boxes)):
         layers[-1 - height[i]].append(i)
+    ways, free = [], itertools.count(len(drawn.boxes))
+    for arrow in drawn.arrows:
+        passed = [*zip(range(height[arrow.source] - 1, height[arrow.target], -1), free)]
+        for above, i in passed:
+            layers[-1 - above].append(i)
+        ways.append([arrow.source, *(i for _, i in passed), arrow.target])
+    made_of: Mapping[int, list[int]] = defaultdict(list)
+    for source, target in itertools.chain.from_iterable(map(itertools.pairwise, ways)):
+        made_of[target].append(source)
     for upper, lower in itertools.pairwise(layers):
         at = {i: place for place, i in enumerate(upper)}
-        sources = {i: [at[a.source] for a in drawn.arrows if a.target == i and a.source in at] for i in lower}
+        sources = {i: [at[source] for source in made_of[i]] for i in lower}
         lower.sort(key=lambda i: sum(sources[i]) / len(sources[i]) if sources[i] else len(upper))
-    return layers
+    return layers, ways
 
 
 def _curve(
-    arrow: Arrow, placed: Mapping[int, tuple[float, float]], sizes: Sequence[tuple[float, float]]
+    way: Sequence[int],
+    placed: Mapping[int, tuple[float, float]],
+    sizes: Sequence[tuple[float, float]],
+    ends: Mapping[int, float],
 ) -> dict[str, object]:
-    (x0, y0), (w0, h0) = placed[arrow.source], sizes[arrow.source]
-    (x1, y1), (w1, _) = placed[arrow.target], sizes[arrow.target]
-    x0, y0, x1 = x0 + w0 / 2, y0 + h0, x1 + w1 / 2
-    bend = (y1 - y0) / 2
-    path = f"M{x0:.0f},{y0:.0f} C{x0:.0f},{y0 + bend:.0f} {x1:.0f},{y1 - bend:.0f} {x1:.0f},{y1 - 6:.0f}"
-    return {"path": path, "x": (x0 + x1) / 2, "y": (y0 + y1) / 2}
+    """Straight through the layers that it passes, and bent between them."""
+    middle = {i: placed[i][0] + sizes[i][0] / 2 for i in way}
+    path = f"M{middle[way[0]]:.0f},{placed[way[0]][1] + sizes[way[0]][1]:.0f}"
+    for i, j in itertools.pairwise(way):
+        x0, y0, x1, y1 = middle[i], ends[i], middle[j], placed[j][1] - (6 if j == way[-1] else 0)
+        bend = (y1 - y0) / 2
+        path += f" V{y0:.0f} C{x0:.0f},{y0 + bend:.0f} {x1:.0f},{y1 - bend:.0f} {x1:.0f},{y1:.0f}"
+    return {"path": path, "x": (middle[way[0]] + middle[way[1]]) / 2, "y": (ends[way[0]] + placed[way[1]][1]) / 2}
 
 
 def _size(box: Box) -> tuple[float, float]:
