@@ -28,13 +28,20 @@ SHOWN, WRONG = 32, 5
 LONGEST = 600  # characters of a message: an exception may quote a whole model
 
 
-def told(saved: SavedCase, release: str, drawn: Case | None, actual: Sequence[Feed], taken: int = 0) -> str:
+def told(
+    saved: SavedCase,
+    release: str,
+    drawn: Case | None,
+    actual: Sequence[Feed],
+    taken: int = 0,
+    known: SavedCase | None = None,
+) -> str:
     """The failure that was saved, for a person.
 
+    known   the case that explains it, of those that came with driftnet: then `saved` is nowhere
     drawn   the case before it was reduced;   actual   what the target gave for the saved one, nothing where none
     taken   columns of the first line that are: by the name of an exception
     """
-    name = called(saved.path) if saved.path else saved.id
     lines = [
         *_prose(sentence_of(saved, release), taken),
         *_prose(shortened(saved.verdict.message, LONGEST)),
@@ -43,13 +50,27 @@ def told(saved: SavedCase, release: str, drawn: Case | None, actual: Sequence[Fe
         *([f"options: {', '.join(written(saved.recipe))}"] if saved.recipe else []),
         *values(saved.case.feeds, saved.expected, actual),
         "",
+        *(_of_known(known) if known else _of_new(saved)),
+    ]
+    return plain("\n".join(lines))
+
+
+def _of_known(saved: SavedCase) -> Iterator[str]:
+    name, title = (saved.cause.id[-8:], saved.cause.title) if saved.cause else (saved.id[-8:], saved.title)
+    yield from _prose(f"it is known: {name} of driftnet's own cases: {title}")
+    yield f"replay it:  driftnet replay {name}"
+    yield 'accept it:  in the test: driftnet.knowing("corpus").check(...)'
+
+
+def _of_new(saved: SavedCase) -> list[str]:
+    name = called(saved.path) if saved.path else saved.id
+    return [
         f"replay it:  driftnet replay {name}",
         f"report it:  driftnet reduce {name} --out DIR  (ISSUE.md, reproduce.py)",
         f"accept it:  driftnet triage {name} --status open  (into corpus/)",
         '            and in the test: driftnet.knowing("corpus").check(...)',
         *([f"from another folder it is called {saved.path.resolve()}"] if saved.path else []),
     ]
-    return plain("\n".join(lines))
 
 
 def begun(folder: Path) -> Path:

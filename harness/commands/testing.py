@@ -102,6 +102,7 @@ class Examiner:
                 self.known_issues.append(KnownIssue(saved))
         self.latest = latest or Latest()
         self.installed: dict[str, Installed] = {}
+        self.shipped: list[KnownIssue] | None = None
 
     def __repr__(self) -> str:
         return "driftnet"  # among the arguments of a test that failed
@@ -153,14 +154,28 @@ class Examiner:
             raise UserError(result.verdict.message, hint=_HINT, kind="model")
         if (finding := result.finding) is None or result.known or _is_by_chance(finding):
             return result.verdict.word
-        saved = self._kept(finding)
+        issue = self._shipped(trial, finding)
+        saved = to_save(finding, self.fixed, self.runner) if issue else self._kept(finding)
         if saved is None:
             return result.verdict.word
         again, seen = watch(replace(trial, case=saved.case, recipe=saved.recipe), fresh=True)
         outputs = seen.outputs if seen and again.failed else ()
         failure = divergence(saved.coarse)
         taken = len(f"{failure.__module__}.{failure.__name__}: ")
-        return failure(redtest.told(saved, trial.installed.release, trial.case, outputs, taken))
+        release, known = trial.installed.release, issue.saved if issue else None
+        return failure(redtest.told(saved, release, trial.case, outputs, taken, known))
+
+    def _shipped(self, trial: Trial, finding: Finding) -> KnownIssue | None:
+        """What explains the finding of the cases that came with driftnet, which this examiner does not know: then it is
+        told by that, and not saved another time."""
+        if self.shipped is None:
+            there = (
+                [corpus.load(path) for path in corpus.folders([corpus.COMMITTED])] if corpus.COMMITTED.is_dir() else []
+            )
+            self.shipped = [KnownIssue(saved) for saved in there if saved.status != Status.FIXED]
+        reduced = replace(trial, case=finding.case, recipe=finding.recipe)
+        known = examine(reduced, self.shipped, effort=EFFORT).known
+        return next((issue for issue in self.shipped if issue.id == known), None)
 
     def _kept(self, finding: Finding) -> SavedCase | None:
         """The finding as it is saved in the folder of its cause; None where it shares that with something known."""

@@ -20,7 +20,7 @@ from driftnet.util.errors import UserError
 from hypothesis import given, settings
 
 from tests.support import models
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, saved_case
 
 WHERE = "from another folder it is called"
 
@@ -101,6 +101,17 @@ def test_the_digits_that_a_red_test_names_are_found_by_every_command(red, saved)
     code = f"from pathlib import Path; from driftnet.findings.names import located; print(located(Path('{digits}')))"
     done = subprocess.run([sys.executable, "-c", code], cwd=red[1], capture_output=True, text=True)
     assert done.stdout.strip() == os.path.relpath(saved.path.parent, red[1]), done.stderr
+
+
+def test_a_failure_that_a_case_of_driftnets_own_explains_is_called_by_it_and_not_saved(runner, tmp_path):
+    known = corpus.load(saved_case("397c7100"))
+    with pytest.raises(Divergence) as caught:
+        Examiner(runner, found=tmp_path).check(known.case, known.target, known.recipe)
+    said = " ".join(str(caught.value).split())
+    assert "it is known: 397c7100" in said, said
+    assert " ".join(known.cause.title.split()) in said, said
+    assert 'driftnet.knowing("corpus")' in said
+    assert list(tmp_path.rglob("case.json")) == [], "it is saved another time"
 
 
 def test_hypothesis_runs_a_failed_test_no_longer_than_to_the_next_case(monkeypatch, runner, tmp_path):
