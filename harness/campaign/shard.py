@@ -617,7 +617,7 @@ class Shard:
 def part_of(name: str, workers: int) -> tuple[int, int]:
     """What a process seeks of what was never asked, so that no two of a run seek the same: which part, of how many.
     name: of the process; those of a pool are numbered in turn, and one that dies takes the others with it."""
-    return int(re.sub(r"\D", "", name) or 0) % workers, workers
+    return int(re.findall(r"\d+", f"0 {name}")[-1]) % workers, workers
 
 
 def care_of(name: str) -> Care:

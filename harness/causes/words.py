@@ -44,7 +44,10 @@ def sentence(
 
     score   of the trigger (`driftnet.learning.trigger.Score`): what speaks against it is said
     """
-    regions = "; or ".join(_shortened(_of_operands(_in_words(region, trigger.shape) for region in trigger.regions)))
+    ways = [_in_words(region, trigger.shape) for region in trigger.regions]
+    if trigger.shape.roles == 1:
+        ways = _of_operands(ways)
+    regions = "; or ".join(_shortened(ways))
     matters = {atom.fact for region in trigger.regions for atom in region.atoms}
     said = listed(dict.fromkeys(_does_not_matter([aspect for aspect in free if aspect not in matters])))
     opposite = listed(_opposites(trigger.regions[0], needed)) if trigger.regions else ""
@@ -118,7 +121,8 @@ def _in_words(region: Region, shape: Shape) -> tuple[str, str]:
     for role in range(shape.roles):
         words = [w for atom in region.of_role(role) if (w := _of_role(atom))]
         if words:
-            whose = f"the {_ORDINALS[role]}: " if in_a_row and "," in named[role] else f"{named[role]} "
+            long = named[role].count(",") > 1
+            whose = f"the {_ORDINALS[role]} node: " if in_a_row and long else f"{named[role]} "
             parts.append((whose if shape.roles > 1 else "") + ", ".join(words))
     general = [w for atom in region.of_role(-1) if (w := _general(atom))]
     with_ = "; ".join(parts)

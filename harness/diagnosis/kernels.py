@@ -17,14 +17,15 @@ from driftnet.oracle.judge import BEFORE
 from driftnet.targets.interface import Kernel
 
 
-def used(trial: Trial) -> list[Kernel]:
-    """The kernels that the target may use for this model, unless its recipe does without."""
+def used(trial: Trial, *, before: bool = False) -> list[Kernel]:
+    """The kernels that the target may use for this model, or `before` it is quantized, unless its recipe does
+    without."""
     operators = {node.op_type for node in all_nodes(trial.case.proto.graph)}
     return [
         kernel
         for kernel in trial.target.kernels
         if not operators.isdisjoint(kernel.operators)
-        and all(trial.options.get(name) == value for name, value in kernel.when.items())
+        and all(trial.options.get(name) == value and not before for name, value in kernel.when.items())
         and any(trial.options.get(name) != value for name, value in kernel.without.items())
     ]
 
@@ -38,7 +39,7 @@ def judged(trial: Trial, verdict: Verdict, seen: Observation | None, watch: Watc
     if seen is None or verdict.kind != Kind.WRONG_VALUES or not verdict.in_values:
         return verdict
     before = verdict.message.startswith(BEFORE)
-    for kernel in used(trial):
+    for kernel in used(trial, before=before):
         without, other = watch(with_options(trial, kernel.without))
         if other is None or (without.message.startswith(BEFORE) if before else without.failed):
             continue
@@ -54,7 +55,7 @@ def judged(trial: Trial, verdict: Verdict, seen: Observation | None, watch: Watc
 def uncovered(trial: Trial, verdict: Verdict, seen: Observation | None) -> tuple[Trial, Verdict, Observation | None]:
     """What is given; or where a kernel's rounding fails a model before it is quantized, and so hides what quantizing
     does to it, the same without that kernel."""
-    for kernel in used(trial) if verdict.message.startswith(BEFORE) else ():
+    for kernel in used(trial, before=True) if verdict.message.startswith(BEFORE) else ():
         without = with_options(trial, kernel.without)
         found, observed = watch(without)
         if not found.message.startswith(BEFORE):

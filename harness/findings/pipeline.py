@@ -296,13 +296,11 @@ def _simpler(trial: Trial, verdict: Verdict, seen: Observation) -> tuple[Trial, 
     """A simpler recipe by which it fails too, with what it shows, where that tells more: one that does not quantize, or
     one by which it is executed that ends in the error that converting ended in; else what is given.
 
-    Calibration runs the model: what cannot be run crashes a quantizer, through no fault of its own. What ends in an
-    error as a float model does so quantized, in one of another operator, maybe. Weights that are converted wrongly are
-    quantized wrongly. And a converter that fixes shapes computes them as the runtime would.
+    Calibration runs the model: what cannot be run crashes a quantizer, through no fault of its own. Weights that are
+    converted wrongly are quantized wrongly. And a converter that fixes shapes computes them as the runtime would.
     """
     early = verdict.stage == "convert" and verdict.kind == Kind.ERROR
     may = early or verdict.stage == "quantize" or verdict.message.startswith(BEFORE)
-    may = may or (verdict.kind == Kind.ERROR and trial.quantizes)
     sort = _symptom(trial, verdict, None).sort
     for recipe in simpler_recipes(trial.target, trial.recipe) if may else ():
         simpler = replace(trial, recipe=recipe)

@@ -22,7 +22,6 @@ from itertools import chain
 from driftnet.causes.facts import Facts, Host, Tensors, facts_of, host_of
 from driftnet.causes.predicate import Trigger
 from driftnet.causes.record import CauseRecord, Status
-from driftnet.causes.words import FEW
 from driftnet.findings.issues import HEAP, KnownIssue, KnownIssues, Symptom
 from driftnet.findings.known import Recognized, near
 from driftnet.model.inspect import Case, computing
@@ -144,9 +143,7 @@ class Recognizer:
 def is_trusted(cause: CauseRecord | None, least: float | None = None) -> bool:
     """Whether the trigger of `cause` was right often enough to stand for an experiment, or about the share `least`.
 
-    Where nothing that it names was counted, half of the instances may be that, and all that it errs about. If no share
-    is asked for, it may name as much again as fails, where all that fails is named: what is there need not show, such
-    as a rounding below what can be told.
+    Where nothing that it names was counted, half of the instances may be that, and all that it errs about.
     """
     if cause is None or cause.trigger is None or cause.score.get("instances", 0) < INSTANCES:
         return False
@@ -154,8 +151,7 @@ def is_trusted(cause: CauseRecord | None, least: float | None = None) -> bool:
     right, failing, found, named = (cause.score.get(name, 0) for name in ("accuracy", "failing", "found", "named"))
     if not (failing or named):
         return right >= (1 + wanted) / 2
-    alone = least is None and right >= TRUSTED_OF_OLD and failing == found >= FEW
-    return right >= wanted and found >= (named / 2 if alone else wanted * named)
+    return right >= wanted and found >= wanted * named
 
 
 Wanted = tuple[frozenset[str], ...]

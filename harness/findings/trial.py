@@ -116,20 +116,20 @@ def watch(trial: Trial, *, fresh: bool = False, like: Ran | None = None) -> Ran:
     allowance, most = trial.runner.allowance, _most(trial)
     try:
         verdict, seen = _watched(trial, most, fresh, like)
+        mistake = seen.last.mistake if seen and verdict.failed else ""
+        if mistake:  # a damaged heap makes any statement fail, once
+            again = _watched(trial, most, True, like)[1]
+            mistake = mistake if again and again.last.mistake == mistake else ""
     except ExceededError as e:
         message = f"judging this takes {e}"
         if most.hurried:
             raise ExhaustedError(message) from None
-        verdict, seen = Verdict(Word.ABSTAINS, message=message, rule=TOO_MUCH), None
+        verdict, seen, mistake = Verdict(Word.ABSTAINS, message=message, rule=TOO_MUCH), None, ""
     if allowance and allowance.cut:
         raise ExhaustedError(allowance.cut)
-    if seen and seen.last.mistake and verdict.failed:
-        again = None if fresh else _watched(trial, most, True, like)[1]
-        if again and again.last.mistake != seen.last.mistake:  # a damaged heap makes any statement fail, once
-            return verdict, seen
+    if seen and mistake:
         raise UserError(
-            f"the plug-in of target {trial.target.name} is broken: {seen.last.mistake}, {seen.last.stage}: "
-            f"{seen.last.message}",
+            f"the plug-in of target {trial.target.name} is broken: {mistake}, {seen.last.stage}: {seen.last.message}",
             hint="mend it: driftnet.targets.interface.Target says what each function takes and returns; what the "
             "system itself reports is raised as a StageError",
             kind="target",

@@ -290,9 +290,13 @@ def test_what_regions_have_in_common_is_said_once() -> None:
 
 
 def test_a_long_list_of_operators_in_a_row_is_said_once() -> None:
-    atoms = (Atom("0.op", "is", "Dropout"), Atom("1.op", "in", ("And", "Not")), Atom("1.in.0.made", "is", "0.out.1"))
+    atoms = (
+        Atom("0.op", "is", "Dropout"),
+        Atom("1.op", "in", ("And", "Not", "Or")),
+        Atom("1.in.0.made", "is", "0.out.1"),
+    )
     said = sentence(Trigger(Shape(2, frozenset({(1, 0)})), (Region(atoms),)))
-    assert said == "Dropout → And, Not: the second: operand 0 is result 1 of the first"
+    assert said == "Dropout → And, Not, Or: the second node: operand 0 is result 1 of the first"
 
 
 def test_what_a_trigger_speaks_of_is_not_said_to_be_free() -> None:

@@ -466,7 +466,7 @@ def test_cuts_between_windows_are_asked_about_only_while_the_error_is_not_explai
 
 
 def test_what_is_transformed_and_rounded_to_codes_of_its_own_is_a_kernels_cost_and_no_fault(runner):
-    """EMA lets square Convs of stride 1 run in Winograd's form, in codes: simulated as it stands, every second element
+    """EMA lets 3x3 Convs of stride 1 run in Winograd's form, in codes: simulated as it stands, every second element
     is wrong."""
     rng = np.random.default_rng(2)
     weights, data = rng.standard_normal((8, 8, 3, 3)).astype(np.float32) / 8, rng.standard_normal((2, 1, 8, 16, 16))
@@ -476,3 +476,6 @@ def test_what_is_transformed_and_rounded_to_codes_of_its_own_is_a_kernels_cost_a
     found = check(Trial(case, resolve("mnn"), {"quantize": "offline", "method": "EMA"}, runner), ())
     assert (found.verdict.word, found.verdict.rule) == (Word.AGREES, "Winograd of codes"), found.verdict
     assert "gone with disabled_kernels=Winograd" in found.verdict.message
+    trial = Trial(case, resolve("mnn"), {"quantize": "offline", "method": "EMA"}, runner)
+    before, after = ([kernel.name for kernel in kernels.used(trial, before=before)] for before in (True, False))
+    assert (before, after) == (["Winograd"], ["Winograd of codes", "Winograd"]), "there are no codes before"

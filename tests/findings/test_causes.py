@@ -62,7 +62,7 @@ def test_a_cause_reads_back_as_it_was(cause):
 
 def test_a_cause_says_its_trigger_in_words_and_counts_what_was_merged(cause):
     said = json.loads((cause / "cause.json").read_text(encoding="utf-8"))
-    assert said["sentence"] == "MaxPool, AveragePool → any operator: the first: `strides` = [2, 2]; any opset"
+    assert said["sentence"] == "MaxPool, AveragePool → any operator: MaxPool, AveragePool `strides` = [2, 2]; any opset"
     assert said["count"] == len(said["merged"]) == 1
 
 

@@ -29,7 +29,7 @@ from onnx import helper
 from tests.support import models
 from tests.support import reduction as tools
 from tests.support.paths import saved_case
-from tests.support.toy_target import FLAWED, MENDED, STOPS, TOY
+from tests.support.toy_target import FLAWED, MENDED, TOY
 
 RNG = np.random.default_rng(3)
 COARSE = "planted/execute/wrong-values"
@@ -594,17 +594,6 @@ def test_what_an_older_release_does_without_quantizing_is_not_a_bug_that_needs_i
         assert examine(replace(plain, recipe={"offset": "one"}), [known]).known == known.id
     assert other.finding
     assert folder_name(other.finding.signature) != known.id, "it has the name of another bug"
-
-
-def test_what_ends_in_an_error_before_it_is_quantized_is_known_by_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    stops = Installed(STOPS, "tests.support.toy_target:STOPS", "1", sys.executable)
-    monkeypatch.setattr(Trial, "quantizes", property(lambda trial: trial.recipe.get("offset") == "one"))
-    with Runner(small_models=True) as runner:
-        plain, quantized = (Trial(models.relu(), stops, recipe, runner) for recipe in ({}, {"offset": "one"}))
-        finding = examine(plain).finding
-        assert finding
-        known = KnownIssue(finding.to_save())
-        assert examine(quantized, [known]).known == known.id
 
 
 def test_a_range_that_is_another_tensors_is_no_operator_that_is_gone_for_it_has_one_operator_in_common(

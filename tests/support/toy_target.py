@@ -73,16 +73,6 @@ def flawed(
 FLAWED = replace(TOY, execute=flawed)
 
 
-def stopping(
-    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
-) -> list[dict[str, np.ndarray]]:
-    """An error, in other words with an offset."""
-    raise StageError("loops are lost" if options["offset"] == "none" else "kernels have no size")
-
-
-STOPS = replace(TOY, execute=stopping)
-
-
 def failing(model: str, folder: str, options: Options) -> str:
     import no_such_system
 

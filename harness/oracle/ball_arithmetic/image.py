@@ -130,7 +130,8 @@ def positions(transform: str, along: Axis) -> Positions:
     n, out, scale, start, end = along.n, along.out, along.scale, along.start, along.end
     i = np.arange(out, dtype=np.float64)
     step = 1.0 / scale
-    if transform in ("align_corners", "tf_crop_and_resize") and abs(n * scale - out) > POSITION_ROUNDINGS * U * out:
+    corners = transform == "tf_crop_and_resize" or (transform == "align_corners" and n > 1 and out > 1)
+    if corners and abs(n * scale - out) > POSITION_ROUNDINGS * U * out:
         raise Open("where the last corner lies if the scale gives a fraction of an element: onnx.reference keeps it")
     match transform:
         case "half_pixel":

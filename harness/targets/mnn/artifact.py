@@ -37,7 +37,7 @@ BINARY, CONCAT, CONVERT_TENSOR, CONVOLUTION, DEPTHWISE, PACK, PADDING, UNARY = 7
 POOLINGS = {47: (7, 1), 112: (3, 2)}
 """Pooling, and Pooling3D, which is made in two steps: (the number of the field that holds its type, how many steps)"""
 WINOGRAD = 10
-"""of QuantizedFloatParam the field by which a Conv runs in Winograd's form, as EMA has every square one of stride 1:
+"""of QuantizedFloatParam the field by which a Conv runs in Winograd's form, as EMA may have a 3x3 one of stride 1:
 what is transformed has codes and scales of its own, which are not simulated (ConvInt8Winograd.cpp)"""
 SCALE, IN_FIXED_POINT = 77, 128 / 2**15
 """BatchNormalization, and how far off what it rounds may be: CPUScaleInt8 multiplies by whole numbers of 2^-15, half a

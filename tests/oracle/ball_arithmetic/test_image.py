@@ -111,6 +111,12 @@ def test_where_the_corners_of_a_fraction_of_an_element_lie_is_open():
     resized(noise((1, 1, 3)), "linear", "align_corners", (1, 1, 4 / 3))
     with pytest.raises(Undecided):  # 4.5 elements: onnxruntime spreads 4, onnx.reference 4.5
         resized(noise((1, 1, 3)), "linear", "align_corners", (1, 1, 1.5))
+    for n, scale in ((3, 0.5), (1, 1.5), (1, 2.5)):  # of one element, the first is all
+        assert resized(noise((1, 1, n)), "linear", "align_corners", (1, 1, scale)).numbers.shape == (
+            1,
+            1,
+            int(n * scale),
+        )
 
 
 def test_an_antialiasing_filter_skips_no_element():
