@@ -15,9 +15,9 @@ from driftnet.commands import redtest
 from driftnet.commands.saved import replay_one
 from driftnet.findings import arrange, corpus
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.issues import KnownIssue
+from driftnet.findings.issues import KnownIssue, issues
 from driftnet.findings.names import TESTS
-from driftnet.findings.pipeline import Effort, Finding, examine, to_save
+from driftnet.findings.pipeline import Effort, Finding, examine, known_by, to_save
 from driftnet.findings.trial import Trial, watch
 from driftnet.learning.study import proposal, sharing, study
 from driftnet.model.inspect import Case, digest, graph_inputs
@@ -154,7 +154,7 @@ class Examiner:
             raise UserError(result.verdict.message, hint=_HINT, kind="model")
         if (finding := result.finding) is None or result.known or _is_by_chance(finding):
             return result.verdict.word
-        issue = self._shipped(trial, finding)
+        issue = self._shipped(finding)
         saved = to_save(finding, self.fixed, self.runner) if issue else self._kept(finding)
         if saved is None:
             return result.verdict.word
@@ -165,17 +165,12 @@ class Examiner:
         release, known = trial.installed.release, issue.saved if issue else None
         return failure(redtest.told(saved, release, trial.case, outputs, taken, known))
 
-    def _shipped(self, trial: Trial, finding: Finding) -> KnownIssue | None:
+    def _shipped(self, finding: Finding) -> KnownIssue | None:
         """What explains the finding of the cases that came with driftnet, which this examiner does not know: then it is
         told by that, and not saved another time."""
         if self.shipped is None:
-            there = (
-                [corpus.load(path) for path in corpus.folders([corpus.COMMITTED])] if corpus.COMMITTED.is_dir() else []
-            )
-            self.shipped = [KnownIssue(saved) for saved in there if saved.status != Status.FIXED]
-        reduced = replace(trial, case=finding.case, recipe=finding.recipe)
-        known = examine(reduced, self.shipped, effort=EFFORT).known
-        return next((issue for issue in self.shipped if issue.id == known), None)
+            self.shipped = issues(corpus.COMMITTED)
+        return known_by(finding, self.shipped, self.runner, EFFORT)
 
     def _kept(self, finding: Finding) -> SavedCase | None:
         """The finding as it is saved in the folder of its cause; None where it shares that with something known."""
