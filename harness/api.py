@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from driftnet.util.lazy import found, homes
 
 if TYPE_CHECKING:
-    from driftnet.campaign.shard import Plan as Plan
+    from driftnet.campaign.plan import Plan as Plan
     from driftnet.commands.bisecting import bisect as bisect
     from driftnet.commands.covering import coverage as coverage
     from driftnet.commands.fuzzing import Listener as Listener

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 from driftnet.campaign import coverage
 from driftnet.campaign.events import Event, Examined, Failed, Found
 from driftnet.campaign.journal import Journal
-from driftnet.campaign.shard import Plan, begin, examine_index
+from driftnet.campaign.plan import Plan
+from driftnet.campaign.shard import begin, examine_index
 from driftnet.campaign.state import CASES
 from driftnet.causes import record
 from driftnet.findings import corpus

@@ -23,7 +23,8 @@ from pathlib import Path
 
 from driftnet.campaign.cluster import Cluster
 from driftnet.campaign.events import Done, Ended, Event, Failed, Tick
-from driftnet.campaign.shard import Plan, begin, examine_index
+from driftnet.campaign.plan import Plan
+from driftnet.campaign.shard import begin, examine_index
 from driftnet.run import health
 from driftnet.run.runner import MEMORY
 from driftnet.run.sandbox.worker import cpu_seconds_of, family

@@ -12,11 +12,13 @@ from pathlib import Path
 from driftnet.campaign.events import Done, Drawn, Examined
 from driftnet.campaign.journal import FOLDER, histories, settled
 from driftnet.campaign.state import part
-from driftnet.causes.facts import Host, schema_of
+from driftnet.causes.host import Host
+from driftnet.causes.lookup import of_node
 from driftnet.generators.building import kernels
 from driftnet.generators.motifs import spelled
 from driftnet.generators.ops.registry import REGISTRY
 from driftnet.model.graph import nested
+from driftnet.model.schemas import schema_of
 from driftnet.model.signature import attribute_classes
 from driftnet.model.verdict import Verdict, Word
 from driftnet.util.files import json_text, replace_text
@@ -54,7 +56,7 @@ def drawn(host: Host) -> Drawn:
         maker = next((host.makers[name] for name in proto.output if name in host.makers), None)
         if maker is None:  # a Constant
             continue
-        node, facts = host.graph.nodes[maker[0]], host.of_node(maker[0])
+        node, facts = host.graph.nodes[maker[0]], of_node(host, maker[0])
         slot = _slot(node.op, opset)
         told = {"opset": opset, "type": facts.get(f"{slot}.dtype"), "rank": facts.get(f"{slot}.rank")}
         traits = found[node.op]

@@ -9,7 +9,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
-from driftnet.causes.facts import SLOTS, Host, Value, of_attributes
+from driftnet.causes.facts import SLOTS, Value, of_attributes
+from driftnet.causes.host import Host
+from driftnet.causes.lookup import of_node
 from driftnet.model.case import Case
 from driftnet.model.graph import nested
 from driftnet.model.inspect import dtype_name
@@ -49,7 +51,7 @@ def forms_of(case: Case, host: Host) -> Forms:
 
 
 def _of_node(host: Host, index: int) -> Iterator[Form]:
-    node, facts = host.graph.nodes[index], host.of_node(index)
+    node, facts = host.graph.nodes[index], of_node(host, index)
     for k in range(min(SLOTS, len(node.inputs))):
         for what in ("dtype", "rank", "from"):
             yield node.op, f"in.{k}.{what}", facts.get(f"in.{k}.{what}", "")

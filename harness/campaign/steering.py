@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from driftnet.causes.facts import Facts, Host, Place, PlaceFacts, Tensors, around, cost_of, facts_of
+from driftnet.causes.facts import Facts, Place
+from driftnet.causes.host import Host, Tensors
+from driftnet.causes.lookup import PlaceFacts, around, cost_of, facts_of
 from driftnet.causes.predicate import ONE_NODE, Region, Trigger
 from driftnet.findings.issues import KnownIssue
 from driftnet.findings.recognition import is_trusted

@@ -22,31 +22,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
-import onnx
-from driftnet.model.case import Case
-from driftnet.model.graph import Graph, Node, captured, read
-from driftnet.model.inference import InferenceError, inferred, light
-from driftnet.model.inspect import all_nodes
+from driftnet.causes.host import Dims, Host
+from driftnet.model.graph import Node
 from driftnet.model.operators import Trait, traits_of
-from driftnet.targets.interface import Target
-from driftnet.targets.recipe import Recipe, effective
-from onnx import TensorProto, defs, helper, numpy_helper
+from driftnet.model.schemas import default_of, plain, schema_of
 
 Value = str | int | float | bool | tuple[Any, ...] | None
 Facts = Mapping[str, Value]
-Tensors = Mapping[str, np.ndarray]
 Place = tuple[int, ...]
 """Indices into `Graph.nodes`, in the order of the roles."""
 
 SLOTS = 8
 """Operands of a node that are looked at; what is variadic has alike ones."""
-FEW = 8
-"""Numbers of a tensor attribute that are told in full."""
 PARAMETERS = frozenset(
     (
         "axes",
@@ -70,328 +61,8 @@ LARGE = 2**14
 """Elements of a tensor beyond which nobody sorts it to tell whether two of them are equal."""
 
 
-@dataclass(frozen=True, eq=False)
-class Host:
-    """A model in which places are looked for.
-
-    tensors   values of its inputs and of what it computes, as far as they are known; constants need not be among them
-    sized     tensor -> its type where symbolic dims have the sizes of which somebody has said that they are fed
-    """
-
-    model: onnx.ModelProto
-    tensors: Tensors
-    graph: Graph
-    sized: Mapping[str, onnx.TypeProto] = field(default_factory=dict)
-
-    @cached_property
-    def makers(self) -> Mapping[str, tuple[int, int]]:
-        """Tensor -> (node, slot) that makes it."""
-        return {name: (i, k) for i, node in enumerate(self.graph.nodes) for k, name in enumerate(node.outputs) if name}
-
-    @cached_property
-    def readers(self) -> Mapping[str, list[int]]:
-        """Tensor -> the nodes that read it, through subgraphs too."""
-        found: dict[str, list[int]] = {}
-        for i, node in enumerate(self.graph.nodes):
-            for name in dict.fromkeys((*node.inputs, *captured(node))):
-                found.setdefault(name, []).append(i)
-        return found
-
-    @cached_property
-    def declared(self) -> Mapping[str, onnx.TypeProto]:
-        """Tensor -> its type as declared or inferred."""
-        graph = self.model.graph
-        values = [*graph.value_info, *graph.output, *graph.input]
-        if not self.makers.keys() <= {v.name for v in values}:
-            try:
-                whole = inferred(light(self.model), data_prop=True).graph
-                values = [*whole.value_info, *values]
-            except InferenceError:
-                pass
-        return {v.name: v.type for v in values}
-
-    @cached_property
-    def dtypes(self) -> Mapping[str, Value]:
-        """Tensor of which no dtype is known -> that of what has the same type as it, by the schema of an operator that
-        reads or makes it: beside one that nobody registered, say."""
-        known: dict[str, Value] = {name: _dtype_inside(declared) for name, declared in self.declared.items()}
-        known |= {name: _dtype(x) for name, x in (*self.graph.constants.items(), *self.tensors.items())}
-        alike = [names for node in self.graph.nodes for names in _of_one_type(node, self.graph.opset)]
-        found, left = dict[str, Value](), [names for names in alike if any(known.get(name) is None for name in names)]
-        while left:
-            told = [(names, [dtype for name in names if (dtype := known.get(name))]) for names in left]
-            for names, dtypes in told:
-                if dtypes:
-                    new = dict.fromkeys((name for name in names if known.get(name) is None), dtypes[0])
-                    found.update(new)
-                    known.update(new)
-            if not any(dtypes for _, dtypes in told):
-                break
-            left = [names for names in left if any(known.get(name) is None for name in names)]
-        return found
-
-    @cached_property
-    def extended(self) -> Mapping[str, list[str]]:
-        """Tensor -> what others add to its name: "_scale" of x where there is an x_scale. Systems name so, too."""
-        names = {*self.makers, *self.graph.inputs, *self.graph.constants}
-        found: dict[str, list[str]] = {}
-        for name in names:
-            for at in (i for i, letter in enumerate(name) if letter == "_" and name[:i] in names):
-                found.setdefault(name[:at], []).append(name[at:])
-        return found
-
-    @cached_property
-    def stated(self) -> Mapping[str, str]:
-        """What a Constant node makes -> the attribute that states it: value, value_int, ..."""
-        made = (node for node in self.model.graph.node if node.op_type == "Constant" and node.attribute)
-        return {node.output[0]: node.attribute[0].name for node in made}
-
-    @cached_property
-    def named(self) -> bool:
-        """Whether no two nodes, Constants among them, share a name; no name is one too."""
-        nodes = self.model.graph.node
-        return len({node.name for node in nodes}) == len(nodes)
-
-    @cached_property
-    def twins(self) -> frozenset[str]:
-        """What a node makes that one before it makes too: of the same operands, or equal constants, by the same
-        attributes."""
-        seen, found = set[bytes](), set[str]()
-        for node in self.model.graph.node:
-            alike = onnx.NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
-            alike.input.extend(self._equals.get(name, name) for name in node.input)
-            key = alike.SerializeToString(deterministic=True)
-            found.update(filter(None, node.output) if key in seen and node.input else ())
-            seen.add(key)
-        return frozenset(found)
-
-    @cached_property
-    def _equals(self) -> Mapping[str, str]:
-        """Small constant -> the first that is equal to it."""
-        first: dict[tuple[str, tuple[int, ...], bytes], str] = {}
-        small = {name: x for name, x in self.graph.constants.items() if x.size <= FEW and x.dtype != object}
-        return {name: first.setdefault((x.dtype.str, x.shape, x.tobytes()), name) for name, x in small.items()}
-
-    def is_no_tensor(self, name: str) -> bool:
-        """Whether it is a sequence, a map or an optional, which nothing can be fed."""
-        declared = self.declared.get(name)
-        return declared is not None and declared.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type", None)
-
-    @cached_property
-    def folded(self) -> frozenset[str]:
-        """What depends on constants alone, these included."""
-        found = set(self.graph.constants)
-        for node in self.graph.nodes:
-            if all(name in found for name in node.inputs if name) and any(node.inputs):
-                found.update(node.outputs)
-        return frozenset(found)
-
-    def array(self, name: str) -> np.ndarray | None:
-        """The value of a tensor, where it is known."""
-        found = self.graph.constants.get(name)
-        return self.tensors.get(name) if found is None else found
-
-    def of_node(self, index: int) -> NodeFacts:
-        """The facts of one node, without the number of its role."""
-        if index not in self._nodes:
-            self._nodes[index] = NodeFacts(self, self.graph.nodes[index])
-        return self._nodes[index]
-
-    @cached_property
-    def _nodes(self) -> dict[int, NodeFacts]:
-        return {}
-
-
-@dataclass(frozen=True, eq=False)
-class NodeFacts(Mapping[str, Value]):
-    """The facts of one node, each found out with its kind when somebody asks: a trigger asks for few of them."""
-
-    host: Host
-    node: Node
-    _kinds: dict[str, Facts] = field(default_factory=dict)
-
-    def __getitem__(self, name: str) -> Value:
-        return self._of_kind(_kind(name))[name]
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Its fact of this name, which many nodes do not have."""
-        return self._of_kind(_kind(name)).get(name, default)
-
-    def __iter__(self) -> Iterator[str]:
-        for kind in _kinds_of(self.node):
-            yield from self._of_kind(kind)
-
-    def __len__(self) -> int:
-        return sum(len(self._of_kind(kind)) for kind in _kinds_of(self.node))
-
-    def all(self) -> dict[str, Value]:
-        """Every fact, found out now."""
-        return {name: value for kind in _kinds_of(self.node) for name, value in self._of_kind(kind).items()}
-
-    def _of_kind(self, kind: str) -> Facts:
-        if kind not in self._kinds:
-            self._kinds[kind] = dict(_of_kind(self.host, self.node, kind))
-        return self._kinds[kind]
-
-
-@dataclass(frozen=True, eq=False)
-class PlaceFacts(Mapping[str, Value]):
-    """The facts of a place.
-
-    own   of the model, of the recipe, and of how the nodes hang together
-    """
-
-    nodes: Sequence[NodeFacts]
-    own: Facts
-
-    def __getitem__(self, name: str) -> Value:
-        role, of_node = _divided(name)
-        if name in self.own or not 0 <= role < len(self.nodes):
-            return self.own[name]
-        return self.nodes[role][of_node]
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Its fact of this name, which many places do not have: drawing asks thousands of times for a graph."""
-        role, of_node = _divided(name)
-        if name in self.own or not 0 <= role < len(self.nodes):
-            return self.own.get(name, default)
-        return self.nodes[role].get(of_node, default)
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self.own
-        for role, facts in enumerate(self.nodes):
-            yield from (f"{role}.{name}" for name in facts)
-
-    def __len__(self) -> int:
-        return len(self.own) + sum(map(len, self.nodes))
-
-    def all(self) -> dict[str, Value]:
-        """Every fact, found out now: for whoever asks for all of them, and more than once."""
-        found = dict(self.own)
-        for role, facts in enumerate(self.nodes):
-            for name, value in facts.all().items():
-                found.setdefault(f"{role}.{name}", value)
-        return found
-
-
-def host_of(case: Case, tensors: Tensors | None = None) -> Host:
-    """`case` as a host; its first feed is known, and what `tensors` says besides."""
-    return Host(case.proto, {**case.feeds[0], **(tensors or {})}, read(case.proto, case.file))
-
-
-def hosts(model: onnx.ModelProto, sized: Mapping[str, onnx.TypeProto] | None = None) -> Iterator[Host]:
-    """`model` as a host of which nothing is fed, then each of its subgraphs, at every depth, as a host of its own.
-    sized: as in Host."""
-    host = Host(model, {}, read(model), sized or {})
-    yield host
-    for proto in model.graph.node:
-        for attribute in proto.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from hosts(_alone(attribute.g, host), sized)
-
-
-def _alone(graph: onnx.GraphProto, outer: Host) -> onnx.ModelProto:
-    """A subgraph as a model: what it captures is a constant or an input of it."""
-    model = onnx.ModelProto(ir_version=outer.model.ir_version, opset_import=outer.model.opset_import, graph=graph)
-    own = {*(t.name for t in graph.initializer), *(v.name for v in graph.input)}
-    own.update(name for node in graph.node for name in node.output)
-    for name in dict.fromkeys(name for node in all_nodes(graph) for name in node.input):
-        if name in outer.graph.constants and name not in own:
-            model.graph.initializer.append(numpy_helper.from_array(outer.graph.constants[name], name))
-        elif name in outer.declared and name not in own:
-            model.graph.input.append(onnx.ValueInfoProto(name=name, type=outer.declared[name]))
-    return model
-
-
-def around(host: Host, options: Facts) -> dict[str, Value]:
-    """The facts of a model and of a recipe, which are those of no place. options: of the recipe (`recipe_facts`)."""
-    return {"opset": host.graph.opset, "named": host.named, **options}
-
-
-def facts_of(host: Host, place: Place, options: Facts) -> PlaceFacts:
-    """The facts of `place`. options: those of the recipe (`recipe_facts`)."""
-    own = around(host, options)
-    first: dict[str, str] = {}
-    constants: list[tuple[str, np.ndarray]] = []
-    for role, index in enumerate(place):
-        for k, name in enumerate(host.graph.nodes[index].inputs[:SLOTS]):
-            if not name:
-                continue
-            maker = host.makers.get(name)
-            if maker and maker[0] in place:
-                own[f"{role}.in.{k}.made"] = f"{place.index(maker[0])}.out.{maker[1]}"
-            here = f"{role}.in.{k}"
-            if first.setdefault(name, here) != here:
-                own[f"{here}.shared"] = first[name]
-            if (x := host.graph.constants.get(name)) is not None and x.size > 1:  # many a scale is 1
-                if equal := next((other for other, y in constants if _are_equal(x, y)), None):
-                    own[f"{here}.equals"] = equal
-                constants.append((here, x))
-    return PlaceFacts([host.of_node(index) for index in place], own)
-
-
-def _are_equal(x: np.ndarray, y: np.ndarray) -> bool:
-    """Whether two constants are one to a system that keeps of equal ones one, as of tied weights."""
-    return x is y or (x.dtype == y.dtype and x.shape == y.shape and np.array_equal(x, y))
-
-
-def recipe_facts(target: Target, recipe: Recipe) -> dict[str, Value]:
-    """The options in effect, switches as the tuple of their parts."""
-    return {f"recipe.{k}": tuple(v) if isinstance(v, list) else v for k, v in effective(target, recipe).items()}
-
-
-@lru_cache(maxsize=4096)
-def schema_of(op: str, opset: int) -> defs.OpSchema | None:
-    """The schema of an operator of the default domain, None where there is none."""
-    try:
-        return _schema(op, defs.get_schema(op, opset).since_version)
-    except defs.SchemaError:
-        return None
-
-
-@cache  # 6 KB each time that it is asked for; most opsets have those of the one before
-def _schema(op: str, version: int) -> defs.OpSchema:
-    return defs.get_schema(op, version)
-
-
-def default_of(schema: defs.OpSchema, name: str) -> Any:
-    """The value that an absent attribute has, None where the schema says none."""
-    proto = schema.attributes[name].default_value
-    return plain(helper.get_attribute_value(proto)) if proto.name else None
-
-
-def plain(value: Any) -> Any:
-    """An attribute as text, number, or tuple of them; graphs and tensors by a word for what they are."""
-    if isinstance(value, bytes):
-        return value.decode(errors="replace")
-    if isinstance(value, np.ndarray):
-        return tuple(value.reshape(-1).tolist()) if value.size <= FEW and value.dtype.kind in "biuf" else "tensor"
-    if isinstance(value, list | tuple):
-        return tuple(plain(v) for v in value)
-    if isinstance(value, str | int | float | bool):
-        return value
-    return "graph" if isinstance(value, onnx.GraphProto) else type(value).__name__
-
-
 @cache
-def cost_of(fact: str) -> int:
-    """How much it takes to find out a fact of a place, in steps of ten: its operator, attributes, operands, their
-    numbers. A conjunction that is asked in that order ends early."""
-    kind = _kind(fact.partition(".")[2])
-    if kind.endswith(".numbers"):
-        return 3
-    return 0 if kind == "op" else 1 if kind in ("attr", "trait", "inputs", "outputs") else 2
-
-
-@cache
-def _divided(name: str) -> tuple[int, str]:
-    """The role that a fact of a place speaks of, -1 for none, and the name that the fact has there."""
-    role, _, of_node = name.partition(".")
-    return int(role) if role.isdecimal() else -1, of_node
-
-
-@cache
-def _kind(name: str) -> str:
+def kind_of(name: str) -> str:
     """What a fact of a node is found out with: facts of one operand with each other, but for its type, what it is like,
     and its numbers, each of which takes longer."""
     head, _, rest = name.partition(".")
@@ -402,7 +73,8 @@ def _kind(name: str) -> str:
     return f"{head}.{slot}{part}"
 
 
-def _kinds_of(node: Node) -> Iterator[str]:
+def kinds_of(node: Node) -> Iterator[str]:
+    """What all the facts of a node are found out with."""
     yield from ("op", "trait", "attr")
     for head, names in (("in", node.inputs), ("out", node.outputs)):
         for k in range(min(SLOTS, len(names))):
@@ -410,7 +82,8 @@ def _kinds_of(node: Node) -> Iterator[str]:
     yield from ("any", "broadcast", "say", "axis", "twin", "passes", "moves", "inputs", "outputs")
 
 
-def _of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
+def of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
+    """The facts of a node that are found out with one `kind_of` them."""
     match kind.split("."):
         case ["op"]:
             yield "op", node.op
@@ -426,18 +99,18 @@ def _of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
             yield from _of_any(host, node)
         case ["broadcast"] if Trait.BROADCASTS in traits_of(node.op):
             if len(node.inputs) > 1 and all(node.inputs[:2]):
-                yield "broadcast", _broadcast(*(_shape(host, name) for name in node.inputs[:2]))
+                yield "broadcast", _broadcast(*(host.shape(name) for name in node.inputs[:2]))
             if len(names := [name for name in node.inputs if name]) > 1:
-                yield "broadcast.alike", _all(_equal(_shape(host, names[0]), _shape(host, name)) for name in names[1:])
+                yield "broadcast.alike", _all(_equal(host.shape(names[0]), host.shape(name)) for name in names[1:])
         case ["say"]:
             yield from _of_parameters(host, node)
             if Trait.SPATIAL in traits_of(node.op) and (even := _pads_evenly(host, node)) is not Ellipsis:
                 yield "say.pads.even", even
-            shape = _shape(host, node.inputs[0]) if "group" in node.attributes and node.inputs else None
+            shape = host.shape(node.inputs[0]) if "group" in node.attributes and node.inputs else None
             if shape is not None and len(shape) > 1 and shape[1] is not None:
                 yield "say.depthwise", node.attributes["group"] == shape[1] > 1
         case ["axis"]:
-            shape = _shape(host, node.inputs[0]) if node.inputs else None
+            shape = host.shape(node.inputs[0]) if node.inputs else None
             if isinstance(axis := _axis(node, host.graph.opset), int) and shape is not None:
                 yield "axis.first", axis in (0, -len(shape))
                 yield "axis.last", axis in (-1, len(shape) - 1)
@@ -465,7 +138,7 @@ ANY: Mapping[str, frozenset[str]] = {
 
 def _of_any(host: Host, node: Node) -> Iterable[tuple[str, Value]]:
     names = [name for name in (*node.inputs, *node.outputs) if name and name not in host.folded]
-    return of_dtypes({_dtype_of(host, name) for name in names})
+    return of_dtypes({host.dtype(name) for name in names})
 
 
 def of_dtypes(found: Set[Value]) -> Iterable[tuple[str, Value]]:
@@ -500,7 +173,7 @@ def _passes(host: Host, node: Node) -> bool | None:
         case "Split":
             return len(node.outputs) == 1
         case "Cast":
-            before, after = (_dtype_of(host, name) for name in (given, made))
+            before, after = (host.dtype(name) for name in (given, made))
             return None if before is None or after is None else before == after
         case op if op in NEUTRAL:
             number, slots = NEUTRAL[op]
@@ -516,10 +189,10 @@ def _passes(host: Host, node: Node) -> bool | None:
 
 def _is_kept(host: Host, name: str, constant: str, result: str) -> bool | None:
     """Whether an operand keeps its shape beside a constant: one number widens no operand of as many axes or more."""
-    shape, x = _shape(host, name), host.graph.constants[constant]
+    shape, x = host.shape(name), host.graph.constants[constant]
     if x.size == 1 and (x.ndim == 0 or (shape is not None and x.ndim <= len(shape))):
         return True
-    return _equal(shape, _shape(host, result))
+    return _equal(shape, host.shape(result))
 
 
 def _of_growth(image: Sequence[int | None], result: Sequence[int | None]) -> Iterable[tuple[str, Value]]:
@@ -535,7 +208,7 @@ def _axis(node: Node, opset: int) -> Any:
     return node.attributes.get("axis", default)
 
 
-def _broadcast(a: tuple[int | None, ...] | None, b: tuple[int | None, ...] | None) -> str | None:
+def _broadcast(a: Dims | None, b: Dims | None) -> str | None:
     """What broadcasting two operands takes: nothing, as they are as large; repeating one number; more."""
     if a is None or b is None or None in a or None in b:
         return None
@@ -555,7 +228,7 @@ def _all(told: Iterable[bool | None]) -> bool | None:
     return False if False in found else None if None in found else True
 
 
-def _equal(a: tuple[int | None, ...] | None, b: tuple[int | None, ...] | None) -> bool | None:
+def _equal(a: Dims | None, b: Dims | None) -> bool | None:
     if a is None or b is None:
         return None
     if len(a) != len(b):
@@ -600,8 +273,8 @@ def _of_parameters(host: Host, node: Node) -> Iterable[tuple[str, Value]]:
 def _pads_evenly(host: Host, node: Node) -> Any:
     """Whether as much is padded before as behind along each axis, where a rule says how much: auto_pad, or ceil_mode,
     which reaches beyond the end. None where sizes are unknown, ... where no rule says."""
-    image = (_shape(host, node.inputs[0]) or ())[2:]
-    kernel = node.attributes.get("kernel_shape") or (_shape(host, node.input(1)) or ())[2:]
+    image = (host.shape(node.inputs[0]) or ())[2:]
+    kernel = node.attributes.get("kernel_shape") or (host.shape(node.input(1)) or ())[2:]
     is_same = str(node.attributes.get("auto_pad", "")).startswith("SAME")
     if not (is_same or node.attributes.get("ceil_mode")) or not len(image) == len(kernel) > 0:
         return ...
@@ -641,16 +314,16 @@ def _of_operand(host: Host, node: Node, k: int, part: str = "") -> Iterable[tupl
     if part == "numbers":
         yield from _of_values(host, key, name)
     elif part == "dtype":
-        yield f"{key}.dtype", _dtype_of(host, name)
+        yield f"{key}.dtype", host.dtype(name)
     elif part == "shape":
         yield from _of_shape(host, key, name)
     elif part == "likeness":
         if k == 0:
             yield f"{key}.tied", _tied(host.array(name), node.attributes.get("axis", -1))
         elif node.inputs[0]:
-            yield f"{key}.like.0", _equal(_shape(host, name), _shape(host, node.inputs[0]))
+            yield f"{key}.like.0", _equal(host.shape(name), host.shape(node.inputs[0]))
         if Trait.BROADCASTS in traits_of(node.op) and node.outputs:
-            yield f"{key}.like.out", _equal(_shape(host, name), _shape(host, node.outputs[0]))
+            yield f"{key}.like.out", _equal(host.shape(name), host.shape(node.outputs[0]))
         if name in node.inputs[:k]:
             yield f"{key}.repeated", True
     else:
@@ -672,12 +345,12 @@ def _of_result(host: Host, node: Node, k: int, part: str = "") -> Iterable[tuple
     if part == "numbers":
         yield from _of_values(host, key, name, _OF_RESULTS)
     elif part == "dtype":
-        yield f"{key}.dtype", _dtype_of(host, name)
+        yield f"{key}.dtype", host.dtype(name)
     elif part == "shape":
         yield from _of_shape(host, key, name)
     elif part == "likeness":
         if node.inputs and node.inputs[0]:
-            shape, image = _shape(host, name), _shape(host, node.inputs[0])
+            shape, image = host.shape(name), host.shape(node.inputs[0])
             yield f"{key}.like.0", _equal(shape, image)
             if shape is not None and image is not None:
                 yield f"{key}.lost", len(image) - len(shape)
@@ -692,36 +365,12 @@ def _of_result(host: Host, node: Node, k: int, part: str = "") -> Iterable[tuple
         yield f"{key}.reader", host.graph.nodes[readers[0]].op if readers else ""
 
 
-def _of_one_type(node: Node, opset: int) -> Iterator[list[str]]:
-    """Operands and results of a node that have one type, whichever that is."""
-    try:
-        schema = defs.get_schema(node.op, opset)
-    except defs.SchemaError:
-        return
-    found: dict[str, list[str]] = {}
-    for names, formal in ((node.inputs, schema.inputs), (node.outputs, schema.outputs)):
-        for k, name in enumerate(names if formal else ()):
-            one = formal[min(k, len(formal) - 1)]  # what is variadic comes last
-            if name and one.is_homogeneous:
-                found.setdefault(one.type_str, []).append(name)
-    yield from (
-        found[one.type_param_str] for one in schema.type_constraints if len(found.get(one.type_param_str, ())) > 1
-    )
-
-
-def _dtype_of(host: Host, name: str) -> Value:
-    """The dtype of a tensor, or of what a sequence or an optional holds; None where it is unknown."""
-    x, declared = host.array(name), host.declared.get(name)
-    found = _dtype(x) if x is not None else _dtype_inside(declared) if declared else None
-    return host.dtypes.get(name) if found is None else found
-
-
 def _of_shape(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:
     x, declared = host.array(name), host.declared.get(name)
     tensor = declared.tensor_type if declared and declared.HasField("tensor_type") else None
     if x is None and declared is not None and tensor is None:
         return
-    shape = _shape(host, name)
+    shape = host.shape(name)
     if shape is None:
         yield from ((f"{key}.{what}", None) for what in ("rank", "elements"))
         return
@@ -733,30 +382,6 @@ def _of_shape(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:
     for k in DIMS:
         if -len(shape) <= k < len(shape):
             yield f"{key}.dim.{k}", shape[k]
-
-
-def _dtype_inside(declared: onnx.TypeProto) -> Value:
-    match declared.WhichOneof("value"):
-        case "sequence_type":
-            return _dtype_inside(declared.sequence_type.elem_type)
-        case "optional_type":
-            return _dtype_inside(declared.optional_type.elem_type)
-        case "tensor_type":
-            return str(TensorProto.DataType.Name(declared.tensor_type.elem_type)).lower()
-    return None
-
-
-def _shape(host: Host, name: str) -> tuple[int | None, ...] | None:
-    x = host.array(name)
-    if x is not None:
-        return x.shape
-    declared = host.sized.get(name) or host.declared.get(name)
-    if declared is None or not declared.tensor_type.HasField("shape"):
-        return None
-    return tuple(
-        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
-        for dim in declared.tensor_type.shape.dim
-    )
 
 
 _OF_RESULTS = ("negative", "positive", "finite", "nan", "zeros", "magnitude")
@@ -818,9 +443,3 @@ def _tied(x: np.ndarray | None, axis: object) -> bool | None:
 def _rounded(x: float) -> float:
     """`x` to two digits: what a trigger says of sizes are orders of magnitude."""
     return float(f"{x:.2g}")
-
-
-def _dtype(x: np.ndarray) -> str:
-    if x.dtype.kind in "OUS":
-        return "string"
-    return str(TensorProto.DataType.Name(helper.np_dtype_to_tensor_dtype(x.dtype))).lower()

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from driftnet.causes.facts import Facts, Host, Place, Value, facts_of
+from driftnet.causes.facts import Facts, Place, Value
+from driftnet.causes.host import Host
 from driftnet.causes.impact import ranked
+from driftnet.causes.lookup import facts_of
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.causes.record import CauseRecord
 from driftnet.causes.words import SHOWS, atom_in_words, otherwise, region_in_words

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from driftnet.causes.facts import Facts, Host, Place, Value, facts_of
+from driftnet.causes.facts import Facts, Place, Value
+from driftnet.causes.host import Host
+from driftnet.causes.lookup import facts_of
 
 TESTS = ("is", "not", "in", "least", "most")
 _ABSENT = object()

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from driftnet.campaign.shard import Plan, choices, variant
+from driftnet.campaign.plan import Plan, choices, variant
 from driftnet.campaign.summary import Summary
 from driftnet.causes import record
 from driftnet.commands.fuzzing import fuzz

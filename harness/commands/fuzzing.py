@@ -10,7 +10,7 @@ from driftnet.campaign import coordinator, coverage
 from driftnet.campaign import seeds as neighbours
 from driftnet.campaign.events import Begun, Ended, Event, Found, Learned, Tick, Warned
 from driftnet.campaign.journal import Journal, histories, put_aside
-from driftnet.campaign.shard import Plan
+from driftnet.campaign.plan import Plan
 from driftnet.campaign.state import CASES, LOCK
 from driftnet.campaign.summary import Summary, Tally, derived
 from driftnet.commands import nights

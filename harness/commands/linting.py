@@ -10,7 +10,9 @@ from typing import Any
 
 import onnx
 from driftnet.causes import record
-from driftnet.causes.facts import Facts, Value, hosts, recipe_facts
+from driftnet.causes.facts import Facts, Value
+from driftnet.causes.host import hosts
+from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.meeting import Known, as_json, meetings, with_ways_out
 from driftnet.causes.predicate import Trigger
 from driftnet.causes.record import CauseRecord, Status

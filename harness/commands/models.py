@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import onnx
-from driftnet.causes.facts import host_of, recipe_facts
+from driftnet.causes.host import host_of
+from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.record import Status
 from driftnet.diagnosis import audit as audits
 from driftnet.diagnosis import check as checks

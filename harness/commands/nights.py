@@ -16,7 +16,7 @@ from driftnet.campaign import ledger as ledgers
 from driftnet.campaign import state as states
 from driftnet.campaign.events import Asked
 from driftnet.campaign.ledger import Change, Ledger, Night, Status, Tracked, What
-from driftnet.campaign.shard import Plan
+from driftnet.campaign.plan import Plan
 from driftnet.campaign.state import Kept
 from driftnet.campaign.summary import Happened, Summary, Tonight
 from driftnet.causes.impact import Severity, Standing, features_of, ranked, severity_of

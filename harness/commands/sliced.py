@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from driftnet.campaign.events import Examined, Failed, Found, LeftOut
-from driftnet.campaign.shard import Plan, Shard
+from driftnet.campaign.plan import Plan
+from driftnet.campaign.shard import Shard
 from driftnet.commands import redtest
 from driftnet.findings import corpus
 from driftnet.findings.names import TESTS

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 import onnx
-from driftnet.causes.facts import schema_of
 from driftnet.findings.trial import Ran, Trial
 from driftnet.model.inference import InferenceError, inlined
 from driftnet.model.inspect import graph_inputs
+from driftnet.model.schemas import schema_of
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.reduce.problem import shrink
 from driftnet.targets.environments import onnx_engine

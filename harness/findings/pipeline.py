@@ -12,7 +12,7 @@ from enum import Enum, auto
 from functools import cache, partial
 from types import MappingProxyType
 
-from driftnet.causes.facts import recipe_facts
+from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.place import Where, class_of, place_of
 from driftnet.causes.record import Status
 from driftnet.findings.corpus import FIRST_SEEN, SavedCase

@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import chain
 
-from driftnet.causes.facts import Facts, Host, Tensors, facts_of, host_of
+from driftnet.causes.facts import Facts
+from driftnet.causes.host import Host, Tensors, host_of
+from driftnet.causes.lookup import facts_of
 from driftnet.causes.predicate import Trigger
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings.issues import HEAP, KnownIssue, KnownIssues, Symptom

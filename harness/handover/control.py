@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
-from driftnet.causes.facts import host_of
+from driftnet.causes.host import host_of
 from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.trial import Trial, laid_out, look, watch

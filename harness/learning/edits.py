@@ -10,12 +10,13 @@ from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 import onnx
-from driftnet.causes.facts import Host, schema_of
+from driftnet.causes.host import Host
 from driftnet.generators.mutation.draft import Draft
 from driftnet.model.case import Case
 from driftnet.model.constants import constant
 from driftnet.model.inference import InferenceError
 from driftnet.model.inspect import refill
+from driftnet.model.schemas import schema_of
 from driftnet.model.submodel import rebuilt
 from driftnet.reduce.dims import resizable
 from driftnet.reduce.size_constraints import Size, first_output

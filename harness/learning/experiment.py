@@ -1,10 +1,14 @@
 """Experiments on one failure: a case is run, and the answer is whether it fails in the same way."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from driftnet.causes.facts import Facts, Host, Tensors, facts_of, host_of, recipe_facts
+from driftnet.causes.facts import Facts
+from driftnet.causes.host import Host, Tensors, host_of
+from driftnet.causes.lookup import facts_of, recipe_facts
 from driftnet.causes.place import Where, place_of
 from driftnet.causes.predicate import Shape, Trigger
 from driftnet.causes.record import Status
@@ -56,7 +60,8 @@ class Experiments:
     """Runs changed cases of one saved failure, as long as the budget lasts, each once.
 
     seconds   CPU seconds of all processes
-    steady    whether what fails once fails always, as far as was seen; what is not is run several times
+    where     the place where it fails;   steady   whether what fails once fails always: else each is run several times
+    plain     whether it fails under default options too
     """
 
     saved: SavedCase
@@ -65,36 +70,35 @@ class Experiments:
     seconds: float
     where: Where = field(default_factory=Where)
     steady: bool = True
+    plain: bool = True
     runs: int = 0
-    _plain: bool = True
     _known: dict[str, bool | None] = field(default_factory=dict)
     _right: set[str] = field(default_factory=set)
-    _start: float = 0.0
+    _start: float | None = None
 
     def __post_init__(self) -> None:
-        self._start = self.runner.all_cpu_seconds
+        self._start = self.runner.all_cpu_seconds if self._start is None else self._start
         self._sort = symptom_of(self.saved.coarse, ()).sort
-        self.steady = self.saved.status is not Status.FLAKY
+        self.steady = self.steady and self.saved.status is not Status.FLAKY
 
     @property
     def spent(self) -> float:
         """CPU seconds used so far."""
-        return self.runner.all_cpu_seconds - self._start
+        return self.runner.all_cpu_seconds - (self._start or 0.0)
 
     @property
     def left(self) -> bool:
         """Whether some of the budget is left."""
         return self.spent < self.seconds
 
-    def begin(self) -> Verdict | None:
-        """Run the case as it was saved, and remember where it fails; None where it does not."""
+    def begun(self) -> Experiments | None:
+        """The experiments at the place where the case fails when it is run as it was saved; None where it does not."""
         for _ in range(TRIES):
             verdict, observation = watch(self._trial(self.saved.case, self.saved.recipe), fresh=True)
             if self._is_alike(verdict):
-                self.where = place_of(self.installed.target, verdict, observation)
-                self._plain = not self.saved.recipe or self._fails_plainly(self.saved.case)
-                self.where = replace(self.where, optimizers=self.parts_at_fault())
-                return verdict
+                plain = not self.saved.recipe or self._fails_plainly(self.saved.case)
+                there = replace(self, where=place_of(self.installed.target, verdict, observation), plain=plain)
+                return replace(there, where=replace(there.where, optimizers=there.parts_at_fault()))
         return None
 
     def parts_at_fault(self) -> tuple[str, ...]:
@@ -125,15 +129,15 @@ class Experiments:
         """Whether what `fails` was asked of is right each time it was run."""
         return name_of(case, recipe) in self._right
 
-    def repeat(self, samples: Sequence[Sample]) -> None:
-        """Run some of `samples` again; where one comes out otherwise, nothing is steady from now on."""
+    def repeated(self, samples: Sequence[Sample]) -> Experiments:
+        """The experiments to go on with, once some of `samples` were run again: where one comes out otherwise, nothing
+        is steady, nor known."""
         for sample in samples:
             self.runs += 1
             verdict, _ = watch(self._trial(sample.case, sample.recipe), fresh=True)
             if self._is_alike(verdict) != sample.fails:
-                self.steady = False
-                self._known.clear()
-                return
+                return replace(self, steady=False, _known={})
+        return self
 
     def _run(self, case: Case, recipe: Recipe) -> bool | None:
         for _ in range(1 if self.steady else TRIES):
@@ -144,7 +148,7 @@ class Experiments:
                 return None
             if self._is_alike(verdict):
                 there = self.where.near(place_of(self.installed.target, verdict, observation))
-                return True if there and is_clear(verdict) and (self._plain or not self._fails_plainly(case)) else None
+                return True if there and is_clear(verdict) and (self.plain or not self._fails_plainly(case)) else None
             if verdict.failed and _reached(verdict) <= _reached(self.saved.verdict):
                 return None
         if verdict.word is Word.AGREES:

@@ -18,7 +18,9 @@ causes.
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from driftnet.causes.facts import Facts, Host, facts_of, host_of, recipe_facts
+from driftnet.causes.facts import Facts
+from driftnet.causes.host import Host, host_of
+from driftnet.causes.lookup import facts_of, recipe_facts
 from driftnet.causes.predicate import Atom, Region, Trigger
 from driftnet.learning.experiment import computed
 from driftnet.learning.merging import SPECIAL, TRUSTED, at_like_places, is_trusted

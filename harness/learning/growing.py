@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import onnx
 from driftnet.causes import record
-from driftnet.causes.facts import host_of
+from driftnet.causes.host import host_of
 from driftnet.causes.impact import ranked
 from driftnet.causes.record import CauseRecord
 from driftnet.findings import corpus
@@ -77,8 +77,8 @@ Step = tuple[str, Callable[[Case], Case | None]]
 def grow(saved: SavedCase, installed: Installed, runner: Runner, seconds: float = SECONDS) -> Grown | None:
     """The largest model that `saved` was grown back to within so many CPU seconds; None where nothing could be added,
     or where it does not fail."""
-    lab = Experiments(saved, installed, runner, seconds)
-    if lab.begin() is None or not lab.steady:
+    lab = Experiments(saved, installed, runner, seconds).begun()
+    if lab is None or not lab.steady:
         return None
     case, added = saved.case, dict[str, None]()
     for steps in (_input, _sizes, _weights, _numbers, _stem, _head):

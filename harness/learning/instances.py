@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from driftnet.causes.facts import Host, Place, host_of
+from driftnet.causes.facts import Place
+from driftnet.causes.host import Host, host_of
 from driftnet.causes.predicate import ONE_NODE, Shape
 from driftnet.generators import bulk
 from driftnet.generators.building.header import HEADER

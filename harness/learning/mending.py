@@ -22,7 +22,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -31,7 +31,9 @@ from typing import NamedTuple
 import numpy as np
 from driftnet.causes import record
 from driftnet.causes.exposure import statistics
-from driftnet.causes.facts import Facts, Host, facts_of, host_of, recipe_facts
+from driftnet.causes.facts import Facts
+from driftnet.causes.host import Host, host_of
+from driftnet.causes.lookup import facts_of, recipe_facts
 from driftnet.causes.predicate import Atom, Region, Trigger
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings.corpus import SavedCase
@@ -168,26 +170,21 @@ def _stretched(atom: Atom, facts: Facts) -> Atom | None:
 class Mending:
     """The mending of the triggers of one issue.
 
-    others   triggers of other causes that show alike
+    lab      where it fails;   others   triggers of other causes that show alike
     """
 
     issue: KnownIssue
-    installed: Installed
-    runner: Runner
+    lab: Experiments
     others: Collection[Trigger] = ()
-    lab: Experiments = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.lab = Experiments(self.issue.saved, self.installed, self.runner, SECONDS)
 
     def mended(self, counterexamples: Iterable[Missed]) -> tuple[dict[Trigger, Trigger], list[str]]:
         """Trigger -> what it is to be; what came of each counterexample, in words."""
         now = {cause.trigger: cause.trigger for cause in self.issue.causes if cause.trigger}
-        if not now or self.lab.begin() is None:
-            return {}, ["no trigger" if not now else "the saved case does not fail"]
+        if not now:
+            return {}, ["no trigger"]
         told = list[str]()
         for case, recipe in counterexamples:
-            host, options = self.host(case), recipe_facts(self.installed.target, recipe)
+            host, options = self.host(case), recipe_facts(self.lab.installed.target, recipe)
             if len(told) == EACH or any(trigger.matches(host, options) for trigger in now.values()):
                 continue
             self.lab.seconds = self.lab.spent + SECONDS
@@ -208,7 +205,7 @@ class Mending:
 
     def _wider(self, triggers: Sequence[Trigger], case: Case, recipe: Recipe) -> tuple[Weaker, Trigger] | None:
         """What was weakened, and the whole trigger then; None where nothing that a counterexample fulfils is true."""
-        host, options = self.host(case), recipe_facts(self.installed.target, recipe)
+        host, options = self.host(case), recipe_facts(self.lab.installed.target, recipe)
         weaker = [one for trigger in triggers for one in weakened(trigger, host, options)]
         for one in sorted(weaker, key=lambda one: len(one.broken))[:WEAKER]:
             pool = _Pool(self, case, recipe, one)
@@ -235,7 +232,7 @@ class _Pool:
 
     def __init__(self, mending: Mending, case: Case, recipe: Recipe, weaker: Weaker) -> None:
         self.mending, self.lab, self.case, self.recipe, self.weaker = mending, mending.lab, case, recipe, weaker
-        self.options = recipe_facts(mending.installed.target, recipe)
+        self.options = recipe_facts(self.lab.installed.target, recipe)
         self.made = cache(lambda seed: list(self._made(seed)))
 
     def _made(self, seed: int) -> Iterator[_Instance]:
@@ -316,11 +313,11 @@ def replaced(cause: CauseRecord, saved: SavedCase, before: Trigger, after: Trigg
 
 def _measured(triggers: Sequence[Trigger], mending: Mending, seed: int) -> list[Score]:
     """How right each trigger is, on the same fresh instances of the operators that the last names."""
-    saved, last = mending.issue.saved, triggers[-1]
+    lab, saved, last = mending.lab, mending.issue.saved, triggers[-1]
     own = sorted({node.op for node in host_of(saved.case).graph.nodes})
     operators = tuple(tuple(sorted(last.operators.get(role, own))) for role in range(last.shape.roles))
-    learned = Learned(saved, mending.lab.where, last, operators=operators)
-    return compare(triggers, learned, mending.installed, mending.runner, seed=seed, others=mending.others)
+    learned = Learned(saved, lab.where, last, operators=operators)
+    return compare(triggers, learned, lab.installed, lab.runner, seed=seed, others=mending.others)
 
 
 def mend(
@@ -346,7 +343,11 @@ def mend(
             continue
         alike = (c for one in known if one.symptom.sort == issue.symptom.sort for c in one.causes if is_trusted(c))
         others = {c.trigger for c in alike if c.trigger and c.id != saved.cause.id}
-        mending = Mending(issue, installed, runner, others)
+        lab = Experiments(saved, installed, runner, SECONDS).begun()
+        if lab is None:
+            yield f"{issue.id}: the saved case does not fail"
+            continue
+        mending = Mending(issue, lab, others)
         after, told = mending.mended(counterexamples[issue.id])
         for before, new in after.items():
             had, has = _measured([before, new], mending, seed)

@@ -16,8 +16,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from driftnet.causes.facts import Facts, host_of, recipe_facts
+from driftnet.causes.facts import Facts
+from driftnet.causes.host import host_of
 from driftnet.causes.impact import Severity, severity_of
+from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Trigger
 from driftnet.causes.record import finding

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from driftnet.causes.facts import FEW, Host, Place, default_of, plain, schema_of
+from driftnet.causes.facts import Place
+from driftnet.causes.host import Host
 from driftnet.generators.mutation.changes import WORDS
 from driftnet.generators.ops.table import families
 from driftnet.learning import edits
@@ -19,6 +20,7 @@ from driftnet.learning.edits import Refill
 from driftnet.model.case import Case
 from driftnet.model.inspect import graph_inputs
 from driftnet.model.operators import Trait, traits_of
+from driftnet.model.schemas import FEW, default_of, plain, schema_of
 from driftnet.reduce.problem import PLAIN
 from driftnet.targets.interface import Target
 from driftnet.targets.recipe import Recipe, canonical, effective

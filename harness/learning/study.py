@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from driftnet.causes.facts import host_of, recipe_facts
+from driftnet.causes.host import host_of
+from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.place import Where
 from driftnet.findings import arrange, corpus
 from driftnet.findings.arrange import Proposal, proposal_of

@@ -35,7 +35,8 @@ from typing import Any
 import numpy as np
 from driftnet.causes import record
 from driftnet.causes.exposure import statistics
-from driftnet.causes.facts import host_of, recipe_facts
+from driftnet.causes.host import host_of
+from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.place import Where, place_of
 from driftnet.causes.predicate import Trigger, trigger_of
 from driftnet.causes.record import CauseRecord

@@ -22,7 +22,9 @@ from typing import Any
 
 import numpy as np
 from driftnet.causes import record
-from driftnet.causes.facts import Facts, facts_of, host_of, recipe_facts
+from driftnet.causes.facts import Facts
+from driftnet.causes.host import host_of
+from driftnet.causes.lookup import facts_of, recipe_facts
 from driftnet.causes.place import place_of
 from driftnet.causes.predicate import ONE_NODE, Trigger
 from driftnet.causes.record import CauseRecord

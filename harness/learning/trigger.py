@@ -19,7 +19,9 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from driftnet.causes.facts import Facts, Tensors, Value, host_of, recipe_facts
+from driftnet.causes.facts import Facts, Value
+from driftnet.causes.host import Tensors, host_of
+from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.findings.corpus import SavedCase
@@ -131,19 +133,19 @@ def learn_trigger(
 
     runner should hold crashes, so that those of other places are told apart.
     """
-    lab = Experiments(saved, installed, runner, seconds)
-    verdict = lab.begin()
+    asked = Experiments(saved, installed, runner, seconds)
+    lab = asked.begun() or asked
     tensors = lab.tensors(saved.case)
     host = host_of(saved.case, tensors)
     place, shape = instances.whole(host), instances.shape_of(host)
     base = lab.facts(saved.case, saved.recipe, shape) if place else None
-    if verdict is None or base is None:
+    if lab is asked or base is None:
         return Learned(saved, lab.where, None, runs=lab.runs, seconds=lab.spent, tensors=tensors)
     samples = [Sample(saved.case, saved.recipe, "case", True, base)]
     lab.seconds = seconds * PAIRS_SHARE
     samples += _pairs(lab, shape, base, list(changes(saved.case, saved.recipe, installed.target, host, place)))
     lab.seconds = seconds
-    lab.repeat([s for fails in (True, False) for s in [s for s in samples if s.fails is fails][-REPEATED:]])
+    lab = lab.repeated([s for fails in (True, False) for s in [s for s in samples if s.fails is fails][-REPEATED:]])
     roles = _operators(samples, shape)
     trigger = _learned(shape, samples, roles)
     quiet, recent = 0, list[Told]()
@@ -155,7 +157,7 @@ def learn_trigger(
         told = [(trigger.holds(s.facts) is True, s.fails) for s in batch if s.facts is not None]
         recent = [*recent, *told][-QUIET * BATCH :]
         samples += batch
-        lab.repeat(batch[-2:])
+        lab = lab.repeated(batch[-2:])
         errs = any(named != fails for named, fails in told)
         quiet = 0 if errs else quiet + 1
         if errs:
@@ -226,10 +228,9 @@ def compare(
              nothing is counted
     """
     told = [list[Told]() for _ in triggers]
-    lab = Experiments(learned.saved, installed, runner, 1e9)
-    if not triggers or lab.begin() is None:
+    lab = Experiments(learned.saved, installed, runner, 1e9, steady=learned.steady).begun() if triggers else None
+    if lab is None:
         return [Score() for _ in triggers]
-    lab.steady = learned.steady
     shape = triggers[0].shape
     roles = [list(names) for names in learned.operators]
     for index in range(tries):

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from driftnet.causes import record
 from driftnet.causes.exposure import statistics
-from driftnet.causes.facts import facts_of, host_of, recipe_facts
+from driftnet.causes.host import host_of
+from driftnet.causes.lookup import facts_of, recipe_facts
 from driftnet.causes.predicate import Atom, Region, Trigger
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings import corpus
@@ -47,10 +48,10 @@ def widened(saved: SavedCase, cause: CauseRecord, installed: Installed, runner: 
     by_chance = saved.status is Status.FLAKY or saved.kind in DEPENDS_ON_RUN
     if trigger is None or trigger.shape.roles < 2 or by_chance or own.place.tells:
         return trigger
-    lab = Experiments(saved, installed, runner, SECONDS)
-    host, options = host_of(saved.case, lab.tensors(saved.case)), recipe_facts(installed.target, saved.recipe)
-    if lab.begin() is None:
+    lab = Experiments(saved, installed, runner, SECONDS).begun()
+    if lab is None:
         return trigger
+    host, options = host_of(saved.case, lab.tensors(saved.case)), recipe_facts(installed.target, saved.recipe)
     regions = list(trigger.regions)
     for k, before in enumerate(regions):
         places = trigger.shape.places(host, trigger.operators)

@@ -19,11 +19,11 @@ from types import SimpleNamespace
 
 import pytest
 from driftnet import api
-from driftnet.campaign import coordinator, shard
+from driftnet.campaign import coordinator, keeping, shard
 from driftnet.campaign.events import Begun, Ended, Examined, Failed, Found, Learned, Tick, Warned
 from driftnet.campaign.journal import Journal
-from driftnet.campaign.shard import Plan, Shard
-from driftnet.campaign.steering import Steering
+from driftnet.campaign.plan import RECIPES_PER_MODEL, Plan, choices
+from driftnet.campaign.shard import Shard
 from driftnet.campaign.summary import Summary, Tally, derived, described
 from driftnet.cli.report import progress
 from driftnet.findings import arrange, corpus, trial
@@ -242,10 +242,10 @@ def commands(word):
 def test_what_quantizes_nothing_is_run_before_what_does():
     installed = resolve("mnn")
     for index in range(20):
-        told = [recipe.effective(installed.target, one.recipe) for one in shard.choices(installed, 1, index)]
+        told = [recipe.effective(installed.target, one.recipe) for one in choices(installed, 1, index)]
         quantizes = [installed.target.scheme(options) is not None for options in told]
         assert quantizes == sorted(quantizes)
-        assert len(quantizes) == shard.RECIPES_PER_MODEL
+        assert len(quantizes) == RECIPES_PER_MODEL
 
 
 def test_nothing_is_begun_when_the_run_is_over(monkeypatch):
@@ -452,13 +452,13 @@ def test_what_shares_its_cause_is_no_new_finding_and_known_from_then_on(tmp_path
     plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,), cases=1)
     with Runner(small_models=True, hold_crashes=True) as runner:
         of_run = Shard(plan, runner, stopping=lambda: False)
-        _, new = of_run.keep(pool("MaxPool", 6))
+        _, new = of_run.keeping.keep(pool("MaxPool", 6))
         other = pool("AveragePool", 9)
-        _, issue = of_run.keep(other)
+        _, issue = of_run.keeping.keep(other)
     assert isinstance(issue, KnownIssue), f"it is taken for new: {issue}"
     assert issue.id == new.path.name
     assert corpus.folders([plan.found]) == [new.path], "the other one is not kept"
-    known = of_run.known_issues[other.to_save().id]
+    known = of_run.keeping.known_issues[other.to_save().id]
     assert known.saved.path == new.path, "what it explains counts for the cause"
     assert known.saved.cause.trigger is not None
 
@@ -472,7 +472,7 @@ def test_what_has_the_name_of_a_fixed_case_is_called_otherwise_unless_that_has_c
         right = one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2], strides=[1, 1])
         fixed = replace(finding.to_save(), status="fixed", **({} if fails else {"case": right}))
         corpus.save(fixed, plan.corpus)
-        id, new = Shard(plan, runner, stopping=lambda: False).keep(finding)
+        id, new = Shard(plan, runner, stopping=lambda: False).keeping.keep(finding)
     assert id == new.path.name
     assert (id == fixed.id) is fails
     there = KnownIssues([KnownIssue(corpus.load(new.path))]).named(fixed.id)
@@ -487,20 +487,20 @@ def test_what_is_found_faster_than_it_can_be_learned_of_waits_and_is_learned_of_
             found(one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner) for op in ("MaxPool", "AveragePool")
         ]
         of_run = Shard(plan, runner, stopping=lambda: False)
-        monkeypatch.setattr(shard, "LEARNING", 0.0)
-        waiting = [of_run.keep(pool)[1] for pool in pools]
+        monkeypatch.setattr(keeping, "LEARNING", 0.0)
+        waiting = [of_run.keeping.keep(pool)[1] for pool in pools]
         assert [corpus.load(new.path).cause for new in waiting] == [None, None], "there was no time for that"
-        monkeypatch.setattr(shard, "HANDING", 0.0)
-        of_run._hand_over(waiting[0], pools[0].installed)
+        monkeypatch.setattr(keeping, "HANDING", 0.0)
+        of_run.keeping.hand_over(waiting[0], pools[0].installed)
         assert (waiting[0].path / "ISSUE.md").exists()
         assert not (waiting[0].path / "without_trigger").exists(), "a control was searched for though there was no time"
-        _, met = Shard(plan, runner, stopping=lambda: False).keep(pools[0])
+        _, met = Shard(plan, runner, stopping=lambda: False).keeping.keep(pools[0])
         assert isinstance(met, KnownIssue), "another process takes what waits for something of its own"
-        monkeypatch.setattr(shard, "LEARNING", 1.0)
+        monkeypatch.setattr(keeping, "LEARNING", 1.0)
         resumed = Shard(replace(plan, resume=True), runner, stopping=lambda: False)
         shards = resumed, of_run
-        learned = [event.case for one in shards for event in one._catch_up()]
-    assert [len(one.waiting) for one in shards] == [0, 0], "one is learned of when the run is resumed too"
+        learned = [event.case for one in shards for event in one.keeping.catch_up()]
+    assert [len(one.keeping.waiting) for one in shards] == [0, 0], "one is learned of when the run is resumed too"
     assert sorted(learned) == sorted(new.path.name for new in waiting), "each by one process"
     (kept,) = corpus.load_all(plan.found)
     assert kept.cause.trigger is not None
@@ -559,13 +559,13 @@ def test_what_another_shard_has_found_meanwhile_explains_a_finding_that_was_exam
             found(one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner) for op in ("MaxPool", "AveragePool")
         )
         first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
-        _, new = first.keep(one_op)
-        monkeypatch.setattr(shard, "study", lambda *args: pytest.fail("it is studied as something new"))
-        _, issue = second.keep(another)
+        _, new = first.keeping.keep(one_op)
+        monkeypatch.setattr(keeping, "study", lambda *args: pytest.fail("it is studied as something new"))
+        _, issue = second.keeping.keep(another)
     assert one_op.to_save().id != another.to_save().id
     assert issue.saved.path == new.path, "it is explained by something else"
     assert corpus.folders([plan.found]) == [new.path], "both are told as new"
-    assert another.to_save().id not in second.known_issues
+    assert another.to_save().id not in second.keeping.known_issues
 
 
 def test_nobody_waits_while_a_shard_learns_of_what_it_found(tmp_path, monkeypatch):
@@ -578,12 +578,12 @@ def test_nobody_waits_while_a_shard_learns_of_what_it_found(tmp_path, monkeypatc
         )
         first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
 
-        def learning(*args, study=shard.study):
-            kept.append(second.keep(another)[1])
+        def learning(*args, study=keeping.study):
+            kept.append(second.keeping.keep(another)[1])
             return study(*args)
 
-        monkeypatch.setattr(shard, "study", learning)
-        _, new = first.keep(one_op)
+        monkeypatch.setattr(keeping, "study", learning)
+        _, new = first.keeping.keep(one_op)
     assert kept[0].id == new.path.name, "what is not learned of yet explains what another has"
     assert corpus.folders([plan.found]) == [new.path]
 
@@ -605,13 +605,13 @@ def test_what_a_shard_learns_of_is_adopted_by_no_other(tmp_path, monkeypatch):
     with Runner(small_models=True, hold_crashes=True) as runner:
         finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
 
-        def learning(*args, study=shard.study):
+        def learning(*args, study=keeping.study):
             resumed = Shard(replace(plan, resume=True), runner, stopping=lambda: False)
-            adopted.append((len(resumed.waiting), [*resumed._catch_up()]))
+            adopted.append((len(resumed.keeping.waiting), [*resumed.keeping.catch_up()]))
             return study(*args)
 
-        monkeypatch.setattr(shard, "study", learning)
-        _, new = Shard(plan, runner, stopping=lambda: False).keep(finding)
+        monkeypatch.setattr(keeping, "study", learning)
+        _, new = Shard(plan, runner, stopping=lambda: False).keeping.keep(finding)
     assert adopted == [(1, [])], "two have studied it"
     assert corpus.folders([plan.found]) == [new.path]
 
@@ -626,14 +626,14 @@ def test_nothing_goes_while_a_shard_looks_what_stands_there(tmp_path, monkeypatc
             found(one(op, grid((1, 2, size, size)), kernel_shape=[2, 2]), target, runner)
             for op, size in (("MaxPool", 6), ("AveragePool", 9), ("AveragePool", 6))
         ]
-        first.keep(pools[0])
+        first.keeping.keep(pools[0])
 
         def removing(folder, remove=corpus.remove):
             gone[folder.name] = is_written(plan)
             remove(folder)
 
         monkeypatch.setattr(corpus, "remove", removing)
-        ids = [one.keep(pool)[0] for one, pool in ((first, pools[1]), (second, pools[2]))]
+        ids = [one.keeping.keep(pool)[0] for one, pool in ((first, pools[1]), (second, pools[2]))]
     assert gone == dict.fromkeys(ids, True)
 
 
@@ -646,17 +646,17 @@ def test_nobody_waits_while_a_shard_asks_what_shares_its_cause_and_what_came_mea
             found(one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner) for op in ("MaxPool", "AveragePool")
         )
 
-        def asking(*args, sharing=shard.sharing):
+        def asking(*args, sharing=keeping.sharing):
             waited.append(is_written(plan))
             shared = sharing(*args)
             if len(waited) == 2:  # after it was studied
                 saved = corpus.load(corpus.save(other.to_save(), plan.found))
-                learned = shard.study(saved, other.installed, other.where, runner)
+                learned = keeping.study(saved, other.installed, other.where, runner)
                 come.append(arrange.found(saved, proposal(learned), plan.found))
             return shared
 
-        monkeypatch.setattr(shard, "sharing", asking)
-        _, issue = Shard(plan, runner, stopping=lambda: False).keep(finding)
+        monkeypatch.setattr(keeping, "sharing", asking)
+        _, issue = Shard(plan, runner, stopping=lambda: False).keeping.keep(finding)
     assert waited == [False] * 3
     assert issue.saved.path == come[0], "it is told as new beside what it shares its cause with"
     assert corpus.folders([plan.found]) == come
@@ -669,7 +669,7 @@ def test_what_stands_there_and_is_not_whole_is_met_again(tmp_path):
         finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
         there = corpus.save(finding.to_save(), plan.found)
         (there / "case.json").write_text("{")
-        _, issue = Shard(plan, runner, stopping=lambda: False).keep(finding)
+        _, issue = Shard(plan, runner, stopping=lambda: False).keeping.keep(finding)
     assert issue.saved.path == there
 
 
@@ -686,10 +686,10 @@ def test_the_very_same_finding_of_another_shard_is_no_second_one(tmp_path):
     with Runner(small_models=True, hold_crashes=True) as runner:
         finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
         first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
-        _, new = first.keep(finding)
-        second.steering = Steering((first.known_issues[new.path.name],))
-        _, issue = second.keep(finding)
-    assert second.steering.issues == (), "drawing goes by what is known now"
+        _, new = first.keeping.keep(finding)
+        _, issue = second.keeping.keep(finding)
+        known = second.keeping.known_issues.values()
+    assert [*second.drawing.steering.issues] == [*known] != [], "drawing goes by what is known now"
     assert isinstance(issue, KnownIssue), f"it is taken for new: {issue}"
     assert issue.saved.path == new.path
     assert corpus.folders([plan.found]) == [new.path], "what the first one has kept stays"

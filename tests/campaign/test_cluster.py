@@ -17,7 +17,8 @@ from driftnet.campaign import cluster, coordinator
 from driftnet.campaign.cluster import Cluster, Order, Sent
 from driftnet.campaign.coordinator import _Work
 from driftnet.campaign.events import Done, Examined, Found
-from driftnet.campaign.shard import Plan, Shard
+from driftnet.campaign.plan import Plan
+from driftnet.campaign.shard import Shard
 from driftnet.findings.issues import KnownIssue
 from driftnet.learning import mending
 from driftnet.model.verdict import Verdict, Word
@@ -191,9 +192,9 @@ def test_a_shard_forgets_what_counts_for_nothing(tmp_path):
     there.mkdir(parents=True)
     paths = {"there": there, "gone": plan.found / "gone", "of the corpus": tmp_path / "none" / "a"}
     for name, path in paths.items():
-        shard._know(KnownIssue(replace(saved_relu(), id=name, path=path)))
-    shard.forget()
-    assert sorted(shard.known_issues) == ["of the corpus", "there"]
+        shard.keeping.know(KnownIssue(replace(saved_relu(), id=name, path=path)))
+    shard.keeping.forget()
+    assert sorted(shard.keeping.known_issues) == ["of the corpus", "there"]
 
 
 @pytest.mark.parametrize(

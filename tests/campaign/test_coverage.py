@@ -7,12 +7,14 @@ from random import Random
 
 import pytest
 from driftnet.campaign import coverage
+from driftnet.campaign.drawing import part_of
 from driftnet.campaign.events import Done, Examined
 from driftnet.campaign.gaps import AGAIN, LAST, SHARE, TRIES, Form, Gaps, forms_in
 from driftnet.campaign.journal import Journal
-from driftnet.campaign.shard import Plan, Shard, part_of
+from driftnet.campaign.plan import Plan
+from driftnet.campaign.shard import Shard
 from driftnet.campaign.summary import derived
-from driftnet.causes.facts import host_of
+from driftnet.causes.host import host_of
 from driftnet.generators import bulk
 from driftnet.generators.building import kernels, values
 from driftnet.generators.ops.table import OPERATORS
@@ -159,7 +161,7 @@ def test_an_operator_is_sought_again_by_itself_whatever_it_was_asked_before():
 def test_a_run_that_is_gone_on_with_knows_what_it_has_asked(tmp_path):
     counted(tmp_path, [Examined(4, "mnn", "1", {}, EXACT), Done(4, (LEAKY,))])
     plans = [Plan(targets=("mnn",), corpus=tmp_path / "no", report=tmp_path, resume=resume) for resume in (False, True)]
-    new, resumed = (Shard(plan, None, stopping=lambda: True).gaps[0] for plan in plans)
+    new, resumed = (Shard(plan, None, stopping=lambda: True).drawing.gaps[0] for plan in plans)
     assert len(new) - len(resumed) == 3, "a LeakyRelu, its type, its attribute"
 
 
@@ -225,7 +227,7 @@ def drawn(tmp_path, steer):
         targets=("mnn",), corpus=tmp_path / "no", report=tmp_path, state=tmp_path / "state", seed=3, steer=steer
     )
     shard = Shard(plan, None, stopping=lambda: True)
-    return [shard._case(index, 0, sought=shard._sought(index, 0)) for index in range(20)]
+    return [shard.drawing.case(index, 0, sought=shard.drawing.sought(index, 0)) for index in range(20)]
 
 
 def test_the_processes_of_a_run_seek_everything_and_none_what_another_does():

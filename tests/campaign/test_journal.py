@@ -15,7 +15,7 @@ from driftnet.campaign import coordinator
 from driftnet.campaign.coordinator import SEMAPHORES, sweep_semaphores
 from driftnet.campaign.events import Begun, Done, Ended, Examined, Failed, Found, Tick, Warned
 from driftnet.campaign.journal import REPORT, Journal, histories
-from driftnet.campaign.shard import Plan
+from driftnet.campaign.plan import Plan
 from driftnet.campaign.summary import derived
 from driftnet.cli.report import progress
 from driftnet.findings import corpus

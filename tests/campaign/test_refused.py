@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from driftnet.campaign.plan import Plan
 from driftnet.campaign.refused import TIMES, Refusals, forms_of
-from driftnet.campaign.shard import Plan, Shard
-from driftnet.causes.facts import host_of
+from driftnet.campaign.shard import Shard
+from driftnet.causes.host import host_of
 from driftnet.findings.pipeline import Examination
 from driftnet.generators import bulk
 from driftnet.model.inspect import Case, digest
@@ -115,10 +116,10 @@ def test_without_steering_what_was_refused_changes_no_case(tmp_path):
     shard, steered = (Shard(replace(plan, steer=steer), None, stopping=lambda: True) for steer in (False, True))
     for _ in range(TIMES):
         for each in (shard, steered):
-            each._refused_for(small(NEG), 0, refused("Not Support: ONNX::Neg"))
-    cases = [shard._case(index, 0) for index in range(40)]
+            each.drawing.refused_for(small(NEG), 0, refused("Not Support: ONNX::Neg"))
+    cases = [shard.drawing.case(index, 0) for index in range(40)]
     assert [digest(case) for case in cases] == [digest(bulk.case(3, index)) for index in range(40)]
-    held = sum("Neg" in _ops(steered._case(index, 0)) for index in range(100))
+    held = sum("Neg" in _ops(steered.drawing.case(index, 0)) for index in range(100))
     assert held <= sum("Neg" in _ops(bulk.case(3, index)) for index in range(100)) // 4
 
 
@@ -127,8 +128,8 @@ def test_what_somebody_asks_for_is_drawn_though_it_was_refused_and_other_operato
     shard = Shard(plan, None, stopping=lambda: True)
     for _ in range(TIMES):
         for node in (NEG, EXP):
-            shard._refused_for(small(node), 0, refused(f"Not Support: ONNX::{node.op_type}"))
-    held = [_ops(shard._case(index, 0)) for index in range(60)]
+            shard.drawing.refused_for(small(node), 0, refused(f"Not Support: ONNX::{node.op_type}"))
+    held = [_ops(shard.drawing.case(index, 0)) for index in range(60)]
     assert sum("Neg" in ops for ops in held) > 50, "Neg was asked for"
     assert sum("Exp" in ops for ops in held) <= 2
 
@@ -143,7 +144,7 @@ def test_forms_are_those_of_the_bytes_of_a_graph_whatever_it_is_fed():
 
 def test_the_forms_of_one_graph_are_told_once_for_all_cases_of_an_index(tmp_path, monkeypatch):
     told = list[bytes]()
-    monkeypatch.setattr("driftnet.campaign.shard.forms_of", lambda case, host: told.append(case.model) or {})
+    monkeypatch.setattr("driftnet.campaign.drawing.forms_of", lambda case, host: told.append(case.model) or {})
     monkeypatch.setattr("driftnet.campaign.shard.examine", lambda *given, **more: Examination(RAN))
     monkeypatch.setattr("driftnet.campaign.shard.insensitive", lambda case, reference: False)
     monkeypatch.setattr("driftnet.campaign.shard.variant", lambda case, one, choice: case)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from driftnet.campaign.shard import Plan, Shard
+from driftnet.campaign.plan import Plan
+from driftnet.campaign.shard import Shard
 from driftnet.campaign.steering import KEPT, STEERED_WEIGHT, TIMES, Doubts, Steering
-from driftnet.causes.facts import host_of
+from driftnet.causes.host import host_of
 from driftnet.causes.predicate import Atom
 from driftnet.findings.issues import KnownIssue
 from driftnet.generators import bulk
@@ -51,8 +52,8 @@ def test_without_steering_and_for_one_index_in_ten_cases_are_drawn_as_ever(tmp_p
     def drawn(steer: bool) -> list[str]:
         plan = Plan(targets=("mnn",), corpus=tmp_path / "none", report=tmp_path, seed=3, steer=steer)
         shard = Shard(plan, None, stopping=lambda: True)
-        shard.known_issues = {"test_x": of_mnn(triggered(Atom("0.out.0.given", "is", True)))}
-        return [digest(shard._case(index, 0)) for index in range(40)]
+        shard.keeping.known_issues |= {"test_x": of_mnn(triggered(Atom("0.out.0.given", "is", True)))}
+        return [digest(shard.drawing.case(index, 0)) for index in range(40)]
 
     plain = [digest(bulk.case(3, index)) for index in range(40)]
     assert drawn(False) == plain
@@ -96,10 +97,10 @@ def test_a_shard_doubts_triggers_that_its_cases_meet_and_agree(tmp_path):
         plan = Plan(targets=("onnxruntime-quant",), corpus=tmp_path / "none", report=tmp_path, seed=3)
         shard = Shard(plan, runner, stopping=lambda: False)
         known = triggered(Atom("0.out.0.given", "is", True))
-        shard.known_issues = {"test_x": KnownIssue(replace(known.saved, target="onnxruntime-quant"))}
+        shard.keeping.known_issues |= {"test_x": KnownIssue(replace(known.saved, target="onnxruntime-quant"))}
         for index in range(12):
             for _ in shard.run(index, 1):
                 pass
-        (trigger,) = shard.doubts.ran
-        assert shard.doubts.ran[trigger] >= TIMES, f"met without a failure {shard.doubts.ran[trigger]} times of 12"
-        assert trigger in shard.doubts
+        (trigger,) = (doubts := shard.drawing.doubts).ran
+        assert doubts.ran[trigger] >= TIMES, f"met without a failure {doubts.ran[trigger]} times of 12"
+        assert trigger in doubts

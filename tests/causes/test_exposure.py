@@ -2,7 +2,7 @@
 
 from driftnet.causes import exposure
 from driftnet.causes.exposure import Exposure
-from driftnet.causes.facts import hosts
+from driftnet.causes.host import hosts
 from driftnet.causes.impact import Severity, Standing, ranked, severity_of
 from driftnet.causes.predicate import Trigger, trigger_of
 from driftnet.model.verdict import Verdict, Word

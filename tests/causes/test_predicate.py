@@ -7,7 +7,9 @@ import json
 import numpy as np
 import onnx
 import pytest
-from driftnet.causes.facts import Value, facts_of, host_of, hosts
+from driftnet.causes.facts import Value
+from driftnet.causes.host import host_of, hosts
+from driftnet.causes.lookup import facts_of
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger, trigger_of
 from driftnet.causes.words import sentence
 from driftnet.learning.instances import shape_of, whole

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from driftnet import api
 from driftnet.campaign import coverage
-from driftnet.campaign.shard import Plan
+from driftnet.campaign.plan import Plan
 from driftnet.cli.main import driftnet
 from driftnet.util.errors import UserError
 

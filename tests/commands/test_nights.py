@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from driftnet import api
 from driftnet.campaign import state as states
 from driftnet.campaign.ledger import Ledger, Night, Tracked, announced
-from driftnet.campaign.shard import Plan
+from driftnet.campaign.plan import Plan
 from driftnet.campaign.summary import Summary, described
 from driftnet.causes.impact import Severity
 from driftnet.cli.main import driftnet

@@ -10,7 +10,8 @@ import onnx
 import pytest
 from driftnet import api
 from driftnet.campaign import state
-from driftnet.campaign.shard import Plan, Shard
+from driftnet.campaign.plan import Plan
+from driftnet.campaign.shard import Shard
 from driftnet.commands.testing import Examiner
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
@@ -335,13 +336,13 @@ def test_what_a_project_has_saved_adds_to_what_came_with_driftnet_and_goes_befor
     def known(folder):
         plan = Plan(report=tmp_path / "run", corpus=Path(folder), targets=("mnn",))
         with Runner() as runner:
-            shard, examiner = Shard(plan, runner, stopping=lambda: False), Examiner(runner).knowing(folder)
+            kept, examiner = Shard(plan, runner, stopping=lambda: False).keeping, Examiner(runner).knowing(folder)
         states = state.causes(*corpus.known(Path(folder)))
-        told = {saved.id: saved.status == "fixed" for kept in states.values() for saved in kept.cases}
-        assert told == {id: id in shard.fixed for id in (*shard.known_issues, *shard.fixed)}
-        assert {*shard.known_issues} == {one.id for one in issues(Path(folder))}
-        assert ({*shard.known_issues}, {*shard.fixed}) == ({i.id for i in examiner.known_issues}, {*examiner.fixed})
-        return sorted(shard.known_issues), sorted(shard.fixed)
+        told = {saved.id: saved.status == "fixed" for one in states.values() for saved in one.cases}
+        assert told == {id: id in kept.fixed for id in (*kept.known_issues, *kept.fixed)}
+        assert {*kept.known_issues} == {one.id for one in issues(Path(folder))}
+        assert ({*kept.known_issues}, {*kept.fixed}) == ({i.id for i in examiner.known_issues}, {*examiner.fixed})
+        return sorted(kept.known_issues), sorted(kept.fixed)
 
     for own in ("corpus", tmp_path / "corpus"):
         assert known(own) == (ids[:1], ids[1:]), f"of {own}"

@@ -5,7 +5,8 @@ import re
 
 import onnx
 import pytest
-from driftnet.causes.facts import host_of, recipe_facts
+from driftnet.causes.host import host_of
+from driftnet.causes.lookup import recipe_facts
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.learning.experiment import computed

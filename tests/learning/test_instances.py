@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from driftnet.causes.facts import Host, facts_of, host_of
+from driftnet.causes.host import Host, host_of
+from driftnet.causes.lookup import facts_of
 from driftnet.causes.predicate import ONE_NODE
 from driftnet.learning.instances import everything, shape_of, whole
 from driftnet.model.case import Case

@@ -25,7 +25,8 @@ import numpy as np
 import onnx
 from driftnet.causes import exposure
 from driftnet.causes.exposure import OF_A_NODE, OF_VALUES, Form, Pair, Statistics
-from driftnet.causes.facts import Host, hosts
+from driftnet.causes.host import Host, hosts
+from driftnet.causes.lookup import of_node
 from driftnet.util.files import replace_text
 
 from tests.support.paths import ROOT
@@ -81,7 +82,7 @@ def gathered(sources: Sequence[Source]) -> Statistics:
 
 def _key(host: Host, index: int) -> tuple[Any, ...]:
     """The form of a node, as something that can be counted."""
-    facts = {name: value for name, value in host.of_node(index).items() if OF_A_NODE.fullmatch(name)}
+    facts = {name: value for name, value in of_node(host, index).items() if OF_A_NODE.fullmatch(name)}
     return tuple((name, _short(value)) for name, value in {**facts, "opset": host.graph.opset}.items())
 
 

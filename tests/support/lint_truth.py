@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from driftnet.causes.facts import hosts, recipe_facts
+from driftnet.causes.host import hosts
+from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.meeting import meetings
 from driftnet.commands.linting import causes_of
 from driftnet.findings.trial import Trial, watch_cut

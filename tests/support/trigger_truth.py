@@ -17,7 +17,8 @@ from pathlib import Path
 from random import Random
 from statistics import mean, median
 
-from driftnet.causes.facts import host_of, recipe_facts
+from driftnet.causes.host import host_of
+from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.predicate import Trigger
 from driftnet.causes.record import CauseRecord, below
 from driftnet.findings.corpus import SavedCase, folders, load

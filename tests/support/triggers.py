@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from driftnet.causes.facts import host_of, recipe_facts
+from driftnet.causes.host import host_of
+from driftnet.causes.lookup import recipe_facts
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.pipeline import Finding, signed
 from driftnet.findings.trial import Confirmed, Trial, look

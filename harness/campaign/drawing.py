@@ -1,0 +1,197 @@
+"""Drawing: the graphs of one process, by what is known, what a target refuses and what it was never asked."""
+
+import random
+import re
+import zlib
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from driftnet.campaign import coverage
+from driftnet.campaign import seeds as neighbours
+from driftnet.campaign.age import of_its_time
+from driftnet.campaign.events import Drawn
+from driftnet.campaign.gaps import DRAWS, Form, Gaps
+from driftnet.campaign.plan import Plan, choices, runs_under
+from driftnet.campaign.refused import TRIED, Forms, Refusals, forms_of
+from driftnet.campaign.steering import KEPT, Doubts, Steering
+from driftnet.causes.host import Host, host_of
+from driftnet.causes.lookup import recipe_facts
+from driftnet.causes.predicate import Trigger
+from driftnet.findings.issues import KnownIssue
+from driftnet.findings.trial import Trial
+from driftnet.generators import bulk
+from driftnet.generators.building.profile import EVERYTHING, Profile
+from driftnet.generators.focus import operators_of
+from driftnet.model.inspect import Case
+from driftnet.model.verdict import Verdict
+from driftnet.run.runner import Runner
+from driftnet.targets.environments import Installed
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """What there is to know of a graph, whatever it is fed: each once, when it is asked for."""
+
+    case: Case
+    host: Host
+
+    @cached_property
+    def forms(self) -> Forms:
+        return forms_of(self.case, self.host)
+
+    @cached_property
+    def drawn(self) -> Drawn:
+        return coverage.drawn(self.host)
+
+
+@dataclass
+class Drawing:
+    """What graphs are drawn of, with what was seen of those before.
+
+    known   the known issues, by their ids;   part   which part of what was never asked is sought here, of how many
+    """
+
+    plan: Plan
+    runner: Runner
+    installed: Sequence[Installed]
+    known: Mapping[str, KnownIssue]
+    part: tuple[int, int] = (0, 1)
+    doubts: Doubts = field(default_factory=Doubts)
+    graphs: dict[bytes, Read] = field(default_factory=dict)
+    _steering: Steering = field(default_factory=lambda: Steering(()))
+
+    def __post_init__(self) -> None:
+        self.seeds = neighbours.seeds(self.plan.seeds)
+        self.ages = [of_its_time(one, self.runner) for one in self.installed]
+        self.refusals = [Refusals() for _ in self.installed]
+        asked = coverage.load(self.plan.state) if self.plan.state else coverage.Counts()
+        if self.plan.resume:
+            asked |= coverage.asked(self.plan.report)
+        self.profiles = [Profile(**one.target.profile) for one in self.installed]
+        self.gaps = [Gaps(one.target.name, asked, of, self.part) for one, of in zip(self.installed, self.profiles)]
+
+    @cached_property
+    def focused(self) -> Set[str]:
+        """The operators that somebody asked for: drawn whatever is known of them."""
+        return operators_of(self.plan.focus)
+
+    @property
+    def steers(self) -> bool:
+        """Whether drawing goes by what is known and by what was refused."""
+        return self.plan.steer and not self.seeds
+
+    @property
+    def steering(self) -> Steering:
+        """By what is known now."""
+        if [*self._steering.issues] != [*self.known.values()]:
+            self._steering = Steering(tuple(self.known.values()), self.doubts)
+        return self._steering
+
+    def case(
+        self,
+        index: int,
+        favoured: int,
+        profile: Profile = EVERYTHING,
+        leave_out: Set[str] = frozenset(),
+        sought: Form | None = None,
+    ) -> Case:
+        """The graph of `index` made of what is in `profile`, without the operators `leave_out`, by what is known of the
+        target at `favoured`, around what is `sought`."""
+        plan = self.plan
+        if self.seeds:
+            return neighbours.neighbour(self.seeds, plan.seed, index, self.runner.reference)
+        if not self.steers:
+            return bulk.case(plan.seed, index, focus=tuple(plan.focus), weights=self.ages[favoured], profile=profile)
+        steering, refusals = self.steering, self.refusals[favoured]
+        recipes = [
+            (one.target.name, recipe_facts(one.target, under))
+            for one in self.installed
+            for choice in choices(one, plan.seed, index)
+            for under in runs_under(one.target, choice.recipe)
+        ]
+        lookout = steering.under(recipes)
+        free, tried = self._chance(index, "free", KEPT), self._tries(index)
+        refused = self._refused(index, favoured)
+        came = False
+
+        def unwanted(case: Case) -> Set[str]:
+            nonlocal came
+            came = came or (sought is not None and sought.comes_in(self.read(case).drawn))
+            known = frozenset[str]()
+            if not free:
+                known = lookout.unwanted(self.read(case).host, lambda: self.runner.reference.computed(case))
+            if refusals and not tried:
+                known |= refusals.unwanted(self.read(case).forms)
+            return known - self.focused
+
+        def drawn(seed: int, focus: Sequence[str], weights: Mapping[str, float], alone: bool = False) -> Case:
+            return bulk.case(
+                seed,
+                index,
+                focus=focus,
+                weights={
+                    **weights,
+                    **steering.weights(self.installed[favoured].target.name),
+                    **self.ages[favoured],
+                    **dict.fromkeys(refused, 0.0),
+                },
+                profile=profile,
+                avoid=None if free and tried else unwanted,
+                leave_out=leave_out | refused,
+                alone=alone,
+            )
+
+        if not sought:
+            return drawn(plan.seed, tuple(plan.focus), {})
+        alone = self.gaps[favoured].alone(sought)
+        for attempt in range(DRAWS):
+            seed = zlib.crc32(f"{plan.seed} {attempt}".encode())
+            case = drawn(seed, (sought.focus,), {**self.gaps[favoured].rare, **sought.weights}, alone)
+            if came or sought.comes_in(self.read(case).drawn):  # what was not wanted then seldom is the next time
+                break
+        return case
+
+    def sought(self, index: int, favoured: int) -> Form | None:
+        """What the target at `favoured` was never asked and is to be now, if this index is for that."""
+        if self.plan.focus or not self.steers:
+            return None
+        gaps, rng = self.gaps[favoured], random.Random(f"{self.plan.seed} {index} gap")
+        without = {name for name, factor in self.ages[favoured].items() if not factor} | self._refused(index, favoured)
+        return gaps.one(rng, without) if rng.random() < gaps.share(without) else None
+
+    def _refused(self, index: int, favoured: int) -> Set[str]:
+        """The operators that the target at `favoured` refuses, if this index goes by that."""
+        return frozenset() if self._tries(index) else self.refusals[favoured].operators() - self.focused
+
+    def _tries(self, index: int) -> bool:
+        """Whether this index is drawn as if nothing was refused."""
+        return self._chance(index, "refused", TRIED)
+
+    def read(self, case: Case) -> Read:
+        """Its graph, read once: most cases of an index have one. The host has the numbers of the first of them."""
+        if case.model not in self.graphs:
+            self.graphs[case.model] = Read(case, host_of(case))
+        return self.graphs[case.model]
+
+    def _chance(self, index: int, name: str, among: int) -> bool:
+        return zlib.crc32(f"{self.plan.seed}/{index}/{name}".encode()) % among == 0
+
+    def refused_for(self, case: Case, j: int, verdict: Verdict) -> frozenset[str]:
+        """What target `j` did with `case` is learned; the operators that the rest of its cases do without."""
+        if not self.steers:
+            return frozenset()
+        return self.refusals[j].learn(self.read(case).forms, verdict) - self.focused
+
+    def met(self, trial: Trial) -> Set[Trigger]:
+        """The triggers that a case meets, by what is known of it without running it."""
+        if not self.steers:
+            return frozenset()
+        facts = recipe_facts(trial.target, trial.recipe)
+        return self.steering.under([(trial.target.name, facts)]).met(self.read(trial.case).host)
+
+
+def part_of(name: str, workers: int) -> tuple[int, int]:
+    """What a process seeks of what was never asked, so that no two of a run seek the same: which part, of how many.
+    name: of the process; those of a pool are numbered in turn, and one that dies takes the others with it."""
+    return int(re.findall(r"\d+", f"0 {name}")[-1]) % workers, workers
