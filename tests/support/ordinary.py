@@ -29,9 +29,9 @@ ACTIVATIONS: tuple[Activation, ...] = (
 )
 
 
-def ordinary() -> Iterator[tuple[str, Case]]:
-    """(name, case) of all of them, by turns of each kind."""
-    for seed in range(EACH):
+def ordinary(first: int = 0) -> Iterator[tuple[str, Case]]:
+    """(name, case) of all of them, by turns of each kind; another `first` seed makes others."""
+    for seed in range(first, first + EACH):
         for kind, make in (("cnn", _convolutional), ("rnn", _recurrent), ("transformer", _transformer)):
             yield f"{kind} {seed}", make(seed)
 

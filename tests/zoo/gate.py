@@ -1,6 +1,6 @@
 """Is an ordinary network ever accused wrongly? Sixty of them, under every family of recipes of the default targets.
 
-`python -m tests.zoo.gate [--models "cnn 3,rnn 7"] [--recipes "mnn KL,..."]` checks each network of
+`python -m tests.zoo.gate [--seed 100] [--models "cnn 103,rnn 107"] [--recipes "mnn KL,..."]` checks each network of
 `tests.support.ordinary` under each recipe, prints each verdict that accuses, or has no answer, beside a comparison
 that driftnet has no part in (`tests.zoo.measure.compared`), and counts.
 """
@@ -52,6 +52,7 @@ SECONDS = 15.0
 def main(arguments: Sequence[str] | None = None) -> None:
     """Check, print and count."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0, help="of the first network of each kind")
     parser.add_argument("--models", default="", help="names, with commas; all without")
     parser.add_argument("--recipes", default="", help="names, with commas; all without")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="CPU time of one check")
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     recipes = given.recipes.split(",") if given.recipes else list(RECIPES)
     known, counts = issues(corpus.OWN), Counter[str]()
     with Runner(small_models=True) as runner:
-        for number, (name, case) in enumerate(ordinary()):
+        for number, (name, case) in enumerate(ordinary(given.seed)):
             if name in given.models.split(",") or not given.models:
                 some = [recipe for k, recipe in enumerate(recipes) if (k + number) % given.every == 0]
                 said = Counter(told(name, case, recipe, known, runner, given.seconds) for recipe in some)

@@ -1,7 +1,8 @@
 """Artifact trace: the operations and grids of tensors that an artifact which is no ONNX tells.
 
-What is only moved keeps its codes where the grids are the same. Where a grid is told for one end of a move alone, the
-executor may take it for the other end too.
+What is only moved keeps its codes where the grids are the same. A grid that is told for what is moved is that of what
+it is moved into, too, if that has none; and where a grid is told for the result of a move alone, the executor may take
+it for what is moved.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,8 +31,8 @@ NOT_TOLD = Grid(0.0, 0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Trace:
-    """The operations of an artifact by the tensors that they give, the grids of tensors, and the tensors of the model
-    that are held in another order."""
+    """The operations of an artifact by the tensors that they give, the grids of tensors, and which of the model's those
+    are that go by another name, or hold theirs in another order."""
 
     makers: Mapping[str, Operation]
     grids: Mapping[str, Grid]
@@ -43,7 +44,8 @@ class Trace:
 
     def names(self, name: str) -> list[str]:
         """What the artifact may call tensor `name` of the model: as it is, or in another order."""
-        return [name, *(tensor for tensor, of in self.reordered.items() if of == name)]
+        own = [name] if self.name(name) == name else []
+        return [*own, *(tensor for tensor, of in self.reordered.items() if of == name)]
 
     def start(self, name: str) -> str:
         """What it calls tensor `name`; "" where it does not have it."""
@@ -62,15 +64,22 @@ class Trace:
 
         Surely where all are told and the same, and not from one other grid. From several, perhaps: only some may be
         picked, or all joined first. Where the grid is told for the result only, an executor may take it for what is
-        moved too.
+        moved too; where for what is moved only, floats are put on it as they are moved.
         """
         if tensor not in self.grids:
-            return self.taken(tensor)
+            return self.taken(tensor) or self._passed_on(tensor)
         grid, origins = self.grids[tensor], list(self._origins(tensor))
         told = {self.grids.get(name) for name in origins}
         if not origins or (len(origins) == 1 and told.isdisjoint((grid, None))):
             return None
         return replace(grid, sure=told == {grid} and all(self._is_held(name) for name in origins))
+
+    def _passed_on(self, tensor: str) -> Grid | None:
+        """The grid of all that is moved into a `tensor` without one; of several joined, perhaps."""
+        origins = list(self._origins(tensor))
+        told = {self.grids.get(name) for name in origins}
+        grid = told.pop() if len(told) == 1 else None
+        return grid and replace(grid, sure=len(origins) == 1 and self._is_held(origins[0]))
 
     def _is_held(self, tensor: str) -> bool:
         """Whether a tensor that has a grid is on it: data moved from another one are not, nor stored floats."""

@@ -692,6 +692,23 @@ EMA = {
         ],
         ["y"],
     ),
+    "a BatchNormalization that is folded is rounded by the name of what it read": (
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"]),
+            helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"], epsilon=3.0),
+            helper.make_node("HardSwish", ["n"], ["h"]),
+            helper.make_node("Conv", ["h", "w"], ["y"]),
+        ],
+        ["y"],
+    ),
+    "floats that are moved are put on the grid that a convolution reads them on": (
+        [
+            helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["n"], epsilon=0.1),
+            helper.make_node("Conv", ["n", "w"], ["y"]),
+            helper.make_node("Transpose", ["n"], ["t"], perm=[0, 2, 3, 1]),
+        ],
+        ["y", "t"],
+    ),
 }
 
 

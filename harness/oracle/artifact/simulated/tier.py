@@ -111,7 +111,27 @@ def simulated(question: Question) -> Simulation | None:
 
 def _traced(question: Question) -> tuple[Trace, dict[str, Region]]:
     trace, constants = read_trace(question.artifact), question.graph.constants
+    called = {**trace.reordered, **_folded(question.graph, trace, weights.layers_of(question))}
+    trace = dataclasses.replace(trace, reordered=called)
     return trace, regions_of(question.graph, trace, [{**constants, **record} for record in question.records])
+
+
+def _folded(model: Graph, trace: Trace, layers: Sequence[Layer]) -> dict[str, str]:
+    """What the model calls the results of layers that a BatchNormalization was folded into, where they have the name
+    that the result had before."""
+    candidates, found = list(weights_of(model)), dict[str, str]()
+    held = {layer.name: layer for layer in layers}
+    for tensor, op in trace.makers.items():
+        name, layer = trace.name(tensor), held.get(op.layer)
+        fitting = [w for w in candidates if w.node.outputs[0] == name and np.isfinite(w.factors).all()]
+        if layer is None or not any(w.result for w in fitting):
+            continue
+        fitting = [w for w in fitting if w.matrix.shape == layer.weights.shape]
+        best = min(reversed(fitting), key=lambda w: distance_of(layer, w).max(initial=0.0), default=None)
+        apart = trace.makers.get(trace.start(best.result)) if best else None
+        if best and best.result and (apart is None or apart.runs == "moves"):
+            found[tensor] = best.result
+    return found
 
 
 def cut(question: Question) -> set[str]:

@@ -44,11 +44,13 @@ class Weights:
     """The constant weights of one operator, float64 [channels, n] in the order that a layer holds them.
 
     factors  what a converter may multiply them by, an array that broadcasts with them
+    result   what they make then: of the operator, or of the last BatchNormalization whose factors these are
     """
 
     node: Node
     matrix: np.ndarray
     factors: np.ndarray
+    result: str = ""
 
     @cached_property
     def wanted(self) -> np.ndarray:
@@ -150,7 +152,7 @@ def weights_of(model: Graph) -> Iterator[Weights]:
             with np.errstate(divide="ignore", invalid="ignore"):  # a variance may be anything
                 folded = fold(node, {1: np.ones(values.shape)}, norms, model.constants).get(1)
             if folded is not None:
-                yield Weights(node, matrix, _matrix(node, folded))
+                yield Weights(node, matrix, _matrix(node, folded), norms[-1].outputs[0])
 
 
 def _norms(model: Graph, node: Node) -> Iterator[list[Node]]:
