@@ -82,7 +82,7 @@ class Scheme:
     nearest_weights   each weight gets the code nearest to it; else that is done first, and then codes and scales are
                       fitted to each other by least squares, where the largest weights are clipped
     moves_biases      biases are moved to make up for what quantizing does to the mean of a result
-    narrow            a range of activations that is no wider than this may be widened by as much at either end
+    narrow            a range of activations that is narrower than this ends so much above its least number
     """
 
     weight_codes: tuple[int, int] | None = None

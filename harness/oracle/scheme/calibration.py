@@ -35,7 +35,7 @@ def steps(question: Question, scheme: Scheme) -> dict[str, Step]:
     codes, symmetric, found = scheme.activation_codes, scheme.symmetric_activations, {}
     for name, arrays in _calibrated(question).items():
         low = min(0.0, *(float(x.min(initial=0.0)) for x in arrays))
-        high = max(0.0, *(float(x.max(initial=0.0)) for x in arrays))
+        high = max(0.0, low + scheme.narrow, *(float(x.max(initial=0.0)) for x in arrays))
         if np.isfinite(high - low):
             scale = formulas.scales(np.asarray(low), np.asarray(high), codes, symmetric)
             found[name] = Step(low, high, float(scale))

@@ -532,3 +532,10 @@ def test_saturation_of_unsigned_by_signed_pairs_is_excused_only_where_the_machin
     assert (said("avx2").word, said("avx2").rule) == (Word.AGREES, "u8s8-saturation")
     monkeypatch.setattr(saturation, "cpu_features", lambda: ("avx2",))
     assert verdict(runner, model, {"y": y}, scheme=scheme).word is Word.DIVERGES, "this target does not declare it"
+
+
+def test_what_is_computed_in_a_range_that_is_widened_has_its_step(runner):
+    x, w = np.array([-0.0625], np.float32), np.array(-0.0625, np.float32)
+    model = case([helper.make_node("Mul", ["w", "x"], ["y"])], {"x": x}, {"w": w}, outputs=[("y", FLOAT, (1,))])
+    found = look(Trial(model, resolve("onnxruntime-quant"), {"least_range": "0.01"}, runner))
+    assert found.word is Word.AGREES, f"1/256 is no multiple of the step of [0, 0.01]: {found}"
