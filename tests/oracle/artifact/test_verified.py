@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from driftnet.findings.trial import Trial, look
 from driftnet.model import graph as graphs
 from driftnet.model.artifact import UNTOLD, Artifact
 from driftnet.model.case import Case
@@ -19,6 +20,7 @@ from driftnet.oracle.artifact.verified.tier import compare
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme.folding import fold
+from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Scheme
 from onnx import TensorProto, helper, numpy_helper
 
@@ -653,3 +655,13 @@ def test_what_is_behind_a_near_tie_is_not_held_to_what_calibration_saw(runner):
     right = runner.reference.run(tied).outputs
     known = calibration_of(Question(tied, right, right, runner.reference, scheme)).ranges
     assert sorted(known) == ["best", "boxes", "scores", "x"], f"the ranges of {sorted(known)} are held to"
+
+
+def test_of_twins_one_may_be_quantized_and_the_other_not(runner):
+    x, w, b = np.array([[[-1.5, 4.0]]], np.float32), np.full((1, 1, 1), -0.5, np.float32), np.array([4], np.float32)
+    twins = [helper.make_node("Conv", ["x", "w", "b"], [y], name=f"Conv_{y}", strides=[2]) for y in ("quantized", "y")]
+    outputs = [(name, TensorProto.FLOAT, (1, 1, 1)) for name in ("quantized", "y")]
+    model = case(twins, {"x": x}, {"w": w, "b": b}, outputs=outputs)
+    recipe = {"quantize": "dynamic", "nodes": "nodes_to_quantize"}
+    found = look(Trial(model, resolve("onnxruntime-quant"), recipe, runner))
+    assert found.word is Word.AGREES, f"what the float one gives is not what the other has to: {found}"

@@ -190,18 +190,22 @@ class _Matcher:
 
     def with_bias(self, pair: Pair) -> Pair:
         """The pair with the Add behind it, where the node has a bias that the piece has not."""
-        node = pair.node
-        if not pair.piece or node.op not in WEIGHTED or node.input(2) not in self.constants or pair.operands[2]:
+        made = pair.node.outputs[0]
+        found = self.bias_added(pair.node, pair.operands, self.at.get(made, "")) if pair.piece else None
+        if not pair.piece or not found:
             return pair
-        made = node.outputs[0]
-        for piece in self.by_operator["Add"]:
-            constant = self.constant_of(piece)
-            if constant and self.same_size(node.inputs[2], constant) and self.at[made] in piece.node.inputs:
-                self.taken.add(id(piece))
-                self.at[made] = piece.node.outputs[0]
-                self.owner[piece.node.outputs[0]] = pair.piece
-                return replace(pair, operands=(*pair.operands[:2], constant), bias=piece)
-        return pair
+        piece, constant = found
+        self.taken.add(id(piece))
+        self.at[made] = piece.node.outputs[0]
+        self.owner[piece.node.outputs[0]] = pair.piece
+        return replace(pair, operands=(*pair.operands[:2], constant), bias=piece)
+
+    def bias_added(self, node: Node, uses: Sequence[Use | None], made: str) -> tuple[Piece, Use] | None:
+        """The Add behind what makes `made`, and what it adds, where the node has a bias that `uses` have not."""
+        if node.op not in WEIGHTED or node.input(2) not in self.constants or uses[2]:
+            return None
+        added = [(piece, self.constant_of(piece)) for piece in self.by_operator["Add"] if made in piece.node.inputs]
+        return next(((piece, use) for piece, use in added if use and self.same_size(node.inputs[2], use)), None)
 
     def bias_behind(self, node: Node, maker: Piece, before: str) -> Use | None:
         """What `maker` adds to a linear operation, where that is the bias that folding the affine `node` gave it."""
@@ -227,6 +231,8 @@ class _Matcher:
         if uses is None:
             return None
         results = [use.real for use in piece.results if use]
+        if results and (behind := self.bias_added(node, uses, results[0])):
+            results.append(behind[0].node.outputs[0])
         called = self.called.get(first_result(node), "")
         others = [self.namesakes[real] for real in results if called != real and real in self.namesakes]
         # Of affine operators that were folded together, a bias is left, called like the last of them.
