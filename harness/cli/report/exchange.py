@@ -138,20 +138,15 @@ def annotated(summary: Summary) -> Iterator[str]:
     """Commands of GitHub's workflows: an error for each of driftnet itself and each red cause, what matters most first;
     a notice of the rest."""
     rows = told(summary)
-    red = [(_titled(one), one.sentence) for one in rows if one.red]
-    known, fixed = (
-        sum(not one.red and one.what != What.FIXED for one in rows),
-        sum(one.what == What.FIXED for one in rows),
-    )
-    red = [*(("driftnet", shortened(text, LONGEST)) for text in _trouble(summary)), *red]
+    fixed = sum(one.what == What.FIXED for one in rows)
+    red = [("driftnet", shortened(text, LONGEST)) for text in _trouble(summary)]
+    titled = [(f"driftnet {one.cause[-8:]}: {one.what} on {one.target} {one.release}", one) for one in rows if one.red]
+    known = len(rows) - len(titled) - fixed
+    red += [(title, one.sentence) for title, one in titled]
     for title, text in red[:MOST_ANNOTATIONS]:
         yield f"::error title={title.translate(_IN_PROPERTIES)}::{text.translate(_ESCAPES)}"
     more = f"{len(red) - MOST_ANNOTATIONS} more red, " if len(red) > MOST_ANNOTATIONS else ""
     yield f"::notice title=driftnet::{more}{known} known causes, {fixed} fixed, {summary.cases} cases"
-
-
-def _titled(one: Told) -> str:
-    return f"driftnet {one.cause[-8:]}: {one.what} on {one.target} {one.release}"
 
 
 def _trouble(summary: Summary) -> list[str]:

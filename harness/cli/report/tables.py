@@ -228,7 +228,8 @@ def check(console: Console, result: Result) -> None:
     for r in result["targets"]:
         recipe = ", ".join(written(r["recipe"])) or "default recipe"
         where = (f" in {r['stage']}" if r["stage"] else "") + (f" ({r['kind']})" if r["kind"] else "")
-        verdict = f"[{COLOURS.get(r['verdict'], 'red')}]{r['verdict']}[/]{where}{', known' if _is_known(r) else ''}"
+        known = ", known" if r["known"] and r["verdict"] != AGREES else ""
+        verdict = f"[{COLOURS.get(r['verdict'], 'red')}]{r['verdict']}[/]{where}{known}"
         console.print(f"[bold]{r['target']}=={r['release']}[/] {escape(recipe)}: {verdict}")
         rest = f"; not verified: {counts(r['doubtful'])}" if r["doubtful"] else ""
         stages = ", ".join(f"{s['stage']} {s['outcome']}" for s in r["stages"])
@@ -262,10 +263,6 @@ def made_up(result: Mapping[str, Any]) -> str:
 def about_culprits(check: Mapping[str, Any]) -> str:
     """What the nodes are that are named: of a model that agrees, right by a rule or off by a known step."""
     return f"no failure of the model ({check['rule']})" if check["verdict"] == AGREES else "nodes at fault"
-
-
-def _is_known(check: Mapping[str, Any]) -> bool:
-    return bool(check["known"]) and check["verdict"] != AGREES
 
 
 def misdeclared(result: Mapping[str, Any]) -> list[str]:

@@ -42,6 +42,8 @@ EXTRA = {
     "subgraphs": "EnableSubgraph",
     "nnapi_sigmoid": "extra.Sigmoid.nnapi",
 }
+# How weights are rounded in blocks, and what the quantizer calls it; "default" has no name.
+ALGORITHMS = {"RTN": "RTNWeightOnlyQuantConfig", "k_quant": "KQuantWeightOnlyQuantConfig"}
 INPUTS = ("as others", "16 bits", "narrow")
 # What a user names where only operators with weights are meant: options take names.
 WEIGHTED = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
@@ -134,22 +136,23 @@ def _quantize_products(model: Any, artifact: str, quantized: str, outside: bool,
     if opset < 21 and (options["format"] == "QDQ" or options.get("gather", False)):  # else it writes another number
         raise StageError("The opset of the input model is under 21 and doesn't support int4 data type")
     form, algorithm = ort.QuantFormat[options["format"]], options.get("algorithm", "default")
-    # These two the quantizer has, and takes their names.
-    kinds = ("MatMul", "Gather") if options.get("gather", False) else ("MatMul",)
-    config = {"RTN": nbits.RTNWeightOnlyQuantConfig, "k_quant": nbits.KQuantWeightOnlyQuantConfig}
-    quantizer = nbits.MatMulNBitsQuantizer(
-        model,
-        bits=options.get("bits", 4),
-        block_size=options["block"],
-        is_symmetric=options["symmetric_blocks"],
-        accuracy_level=options.get("accuracy_level", 0) or None,
-        quant_format=form,
-        op_types_to_quantize=kinds,
-        channel_wised_quantize=options.get("whole_channels", False),
-        algo_config=config[algorithm](quant_format=form) if algorithm in config else None,
-    )
+    config = getattr(nbits, ALGORITHMS[algorithm])(quant_format=form) if algorithm in ALGORITHMS else None
+    quantizer = nbits.MatMulNBitsQuantizer(model, quant_format=form, algo_config=config, **_blocks(options))
     quantizer.process()
     quantizer.model.save_model_to_file(quantized, outside)
+
+
+def _blocks(options: Options) -> dict[str, Any]:
+    """How weights are quantized in blocks."""
+    return {
+        "bits": options.get("bits", 4),
+        "block_size": options["block"],
+        "is_symmetric": options["symmetric_blocks"],
+        "accuracy_level": options.get("accuracy_level", 0) or None,
+        # These two the quantizer has, and takes their names.
+        "op_types_to_quantize": ("MatMul", "Gather") if options.get("gather", False) else ("MatMul",),
+        "channel_wised_quantize": options.get("whole_channels", False),
+    }
 
 
 def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Answers:
@@ -247,16 +250,11 @@ class Reader(CalibrationDataReader):
 def _products(given: str, options: Options) -> list[str]:
     """Quantizing the weights of products alone."""
     form, algorithm = options["format"], options.get("algorithm", "default")
-    config = {"RTN": "RTNWeightOnlyQuantConfig", "k_quant": "KQuantWeightOnlyQuantConfig"}
-    chosen = f"{config[algorithm]}(quant_format=QuantFormat.{form})" if algorithm in config else None
-    kinds = ("MatMul", "Gather") if options.get("gather", False) else ("MatMul",)  # as quantize says them
+    config = f"{ALGORITHMS[algorithm]}(quant_format=QuantFormat.{form})" if algorithm in ALGORITHMS else None
     return [
         "from onnxruntime.quantization.matmul_nbits_quantizer import *",
-        f"quantizer = MatMulNBitsQuantizer({given}, bits={options.get('bits', 4)}, block_size={options['block']},",
-        f"    is_symmetric={options['symmetric_blocks']}, accuracy_level={options.get('accuracy_level', 0) or None},",
-        f"    quant_format=QuantFormat.{form}, channel_wised_quantize={options.get('whole_channels', False)},",
-        f"    op_types_to_quantize={kinds},",
-        f"    algo_config={chosen})",
+        f"quantizer = MatMulNBitsQuantizer({given}, quant_format=QuantFormat.{form}, algo_config={config},",
+        f"    {', '.join(f'{name}={value!r}' for name, value in _blocks(options).items())})",
         "quantizer.process()",
         f"quantizer.model.save_model_to_file('quantized.onnx', {options['external_data']})",
     ]
