@@ -16,8 +16,10 @@ from driftnet.campaign.state import CASES
 from driftnet.causes.place import Where
 from driftnet.causes.record import CauseRecord
 from driftnet.findings import arrange, corpus
+from driftnet.findings.explaining import Effort
 from driftnet.findings.issues import KnownIssue, KnownIssues
-from driftnet.findings.pipeline import Effort, Finding, known_by, to_save
+from driftnet.findings.pipeline import known_by, to_save
+from driftnet.findings.pursuing import Finding
 from driftnet.handover import handover
 from driftnet.learning.experiment import Sample
 from driftnet.learning.study import at_sight, proposal, sharing, study

@@ -19,8 +19,9 @@ from driftnet.campaign.journal import Journal
 from driftnet.campaign.keeping import Keeping
 from driftnet.campaign.plan import Plan, choices, variant
 from driftnet.causes.predicate import Trigger
+from driftnet.findings.explaining import Effort
 from driftnet.findings.issues import KnownIssue, Symptom
-from driftnet.findings.pipeline import Care, Effort, Examination, examine
+from driftnet.findings.pipeline import Care, Examination, examine
 from driftnet.findings.trial import Trial
 from driftnet.generators.building.profile import Profile
 from driftnet.learning import mending

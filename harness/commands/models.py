@@ -18,9 +18,11 @@ from driftnet.diagnosis import check as checks
 from driftnet.diagnosis.end_to_end import Loss, within
 from driftnet.diagnosis.synthetic_inputs import made_to_fit
 from driftnet.findings import arrange, corpus
+from driftnet.findings.explaining import Effort
 from driftnet.findings.issues import KnownIssue, issues
 from driftnet.findings.names import located_case, namesake
-from driftnet.findings.pipeline import Effort, Finding, examine, known_by
+from driftnet.findings.pipeline import examine, known_by
+from driftnet.findings.pursuing import Finding
 from driftnet.findings.trial import Trial, laid_out, plain_number
 from driftnet.model import external_data
 from driftnet.model.feeds import demand_dims, demand_numbers, feeds_beside, made_up, read_feeds

@@ -15,9 +15,11 @@ from driftnet.commands import redtest
 from driftnet.commands.saved import replay_one
 from driftnet.findings import arrange, corpus
 from driftnet.findings.corpus import SavedCase
+from driftnet.findings.explaining import Effort
 from driftnet.findings.issues import KnownIssue, issues
 from driftnet.findings.names import TESTS
-from driftnet.findings.pipeline import Effort, Finding, examine, known_by, to_save
+from driftnet.findings.pipeline import examine, known_by, to_save
+from driftnet.findings.pursuing import Finding
 from driftnet.findings.trial import Trial, watch
 from driftnet.learning.study import proposal, sharing, study
 from driftnet.model.inspect import Case, digest, graph_inputs

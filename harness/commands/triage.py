@@ -9,8 +9,8 @@ from driftnet.causes import record
 from driftnet.causes.record import Status
 from driftnet.findings import arrange, corpus
 from driftnet.findings.corpus import SavedCase
+from driftnet.findings.explaining import is_gone
 from driftnet.findings.names import located
-from driftnet.findings.pipeline import is_gone
 from driftnet.findings.trial import Trial, look
 from driftnet.learning.study import settled
 from driftnet.model.signature import coarse

@@ -12,8 +12,9 @@ from driftnet.diagnosis.likeness import unlike
 from driftnet.diagnosis.localize import Fault
 from driftnet.diagnosis.result import Diagnosis
 from driftnet.diagnosis.views import around
+from driftnet.findings.explaining import Effort
 from driftnet.findings.issues import KnownIssue, KnownIssues
-from driftnet.findings.pipeline import Effort, Examination, examine
+from driftnet.findings.pipeline import Examination, examine
 from driftnet.findings.trial import Trial
 from driftnet.model.inspect import Case, computing, digest
 from driftnet.model.signature import folder_name

@@ -11,8 +11,8 @@ from functools import partial
 
 from driftnet.causes.record import Status
 from driftnet.diagnosis.attribution import SIMPLIFIED, Remedy, Watch, is_cured, remedies, under
+from driftnet.findings.explaining import explanation
 from driftnet.findings.issues import KnownIssue, symptom_of
-from driftnet.findings.pipeline import explanation
 from driftnet.findings.trial import Trial
 from driftnet.model.signature import coarse, fine
 from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Observation, Verdict

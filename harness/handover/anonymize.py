@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 import onnx
-from driftnet.findings.pipeline import Finding, is_clear
+from driftnet.findings.pursuing import Finding, is_clear
 from driftnet.findings.trial import CONFIRMING_RUNS, Trial, blamed, confirm, look
 from driftnet.model import external_data
 from driftnet.model.arrays import distance

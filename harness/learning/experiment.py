@@ -14,7 +14,7 @@ from driftnet.causes.predicate import Shape, Trigger
 from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.issues import symptom_of
-from driftnet.findings.pipeline import is_clear
+from driftnet.findings.pursuing import is_clear
 from driftnet.findings.trial import Trial, watch
 from driftnet.learning.instances import whole
 from driftnet.model.case import Case

@@ -10,8 +10,8 @@ from driftnet.causes.place import Where
 from driftnet.findings import arrange, corpus
 from driftnet.findings.arrange import Proposal, proposal_of
 from driftnet.findings.corpus import SavedCase
+from driftnet.findings.explaining import difference
 from driftnet.findings.issues import KnownIssue, issues, symptom_of
-from driftnet.findings.pipeline import difference
 from driftnet.findings.trial import Trial
 from driftnet.learning.experiment import Experiments, computed
 from driftnet.learning.foretelling import is_foretold, tried_of

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from driftnet.findings import corpus
+from driftnet.findings.explaining import Effort
 from driftnet.findings.issues import KnownIssue, issues
-from driftnet.findings.pipeline import Effort, examine
+from driftnet.findings.pipeline import examine
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
 from driftnet.generators.building.profile import CONSTANT_OPERANDS, Profile

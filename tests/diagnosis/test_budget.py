@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from driftnet.diagnosis.check import check
 from driftnet.diagnosis.inquiry import BUDGET
-from driftnet.findings.pipeline import Effort, examine
+from driftnet.findings.explaining import Effort
+from driftnet.findings.pipeline import examine
 from driftnet.findings.trial import Trial, look
 from driftnet.model.verdict import Word
 from driftnet.reduce.problem import ExhaustedError

@@ -18,9 +18,10 @@ from driftnet.diagnosis import conclusion, kernels
 from driftnet.diagnosis.check import check
 from driftnet.diagnosis.inquiry import BUDGET
 from driftnet.diagnosis.localize import Fault
-from driftnet.findings import corpus, pipeline
+from driftnet.findings import corpus, explaining, pipeline, pursuing
+from driftnet.findings.explaining import Effort
 from driftnet.findings.issues import KnownIssue
-from driftnet.findings.pipeline import Effort, Examination, examine
+from driftnet.findings.pipeline import Examination, examine
 from driftnet.findings.trial import TOO_MUCH, Confirmed, Trial, watch
 from driftnet.model.case import Case
 from driftnet.model.inspect import elements, nodes
@@ -363,10 +364,13 @@ def crashing(monkeypatch, crashes):
         asked.append(trial.case)
         return (CRASH if crashes(trial.case) else Verdict(Word.AGREES)), fell
 
-    for name, double in (("watch", watched), ("look", lambda trial, **more: watched(trial)[0])):
+    doubles = {"watch": watched, "look": lambda trial, **more: watched(trial)[0]}
+    for name, double in doubles.items():
         put(monkeypatch, name, double)
-        monkeypatch.setattr(pipeline, name, double)
-    monkeypatch.setattr(pipeline, "confirm", lambda trial: Confirmed(watched(trial)[0], 5, 5))
+    doubles["confirm"] = lambda trial: Confirmed(watched(trial)[0], 5, 5)
+    for name, double in doubles.items():
+        for module in (pipeline, explaining, pursuing):
+            monkeypatch.setattr(module, name, double)
     return asked
 
 

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from driftnet.causes.place import class_of
-from driftnet.findings import corpus, pipeline
+from driftnet.findings import corpus, explaining
 from driftnet.findings.corpus import SavedCase
+from driftnet.findings.explaining import is_gone
 from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
 from driftnet.findings.known import Explanation, Failure, explain
 from driftnet.findings.pattern import may_occur, occurrences
-from driftnet.findings.pipeline import examine, is_gone
+from driftnet.findings.pipeline import examine
 from driftnet.findings.trial import Trial
 from driftnet.model.inspect import Case
 from driftnet.model.signature import folder_name
@@ -566,7 +567,7 @@ def test_what_a_later_release_that_has_the_bug_is_right_about_is_another_bug(mon
         assert finding
         both, first = (KnownIssue(replace(finding.to_save(), seen=seen)) for seen in (("1", "2"), ("1",)))
         assert examine(trial, [both]).known == both.id
-        monkeypatch.setattr(pipeline, "present", lambda installed: now if installed is old else None)
+        monkeypatch.setattr(explaining, "present", lambda installed: now if installed is old else None)
         assert examine(trial, [first]).known == first.id, "the later release has not that bug, and can say nothing"
         other = examine(trial, [both])
     assert (other.known, other.finding is not None) == ("", True), "it is taken for the bug that is still there"
@@ -588,7 +589,7 @@ def test_what_an_older_release_does_without_quantizing_is_not_a_bug_that_needs_i
         known = KnownIssue(finding.to_save())
         plain = Trial(three, old, {}, runner)
         assert examine(plain, [known]).known == known.id
-        monkeypatch.setattr(pipeline, "present", lambda installed: replace(installed, release="2"))
+        monkeypatch.setattr(explaining, "present", lambda installed: replace(installed, release="2"))
         other = examine(plain, [known])
         assert other.known == "", "it is taken for the bug of quantizing"
         assert examine(replace(plain, recipe={"offset": "one"}), [known]).known == known.id

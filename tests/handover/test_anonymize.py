@@ -10,7 +10,7 @@ import onnx
 import pytest
 from driftnet.cli import main as cli
 from driftnet.findings import corpus
-from driftnet.findings.pipeline import Finding
+from driftnet.findings.pursuing import Finding
 from driftnet.findings.trial import Trial, confirm
 from driftnet.handover.anonymize import anonymize, anonymized
 from driftnet.model.signature import Signature, coarse, fine

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from driftnet.findings import arrange, corpus
 from driftnet.findings.issues import KnownIssue
-from driftnet.findings.pipeline import Finding, examine
+from driftnet.findings.pipeline import examine
+from driftnet.findings.pursuing import Finding
 from driftnet.findings.trial import Trial
 from driftnet.learning import study as study_module
 from driftnet.learning.study import at_sight, proposal, settled, sharing, study

@@ -11,7 +11,7 @@ import onnx
 from driftnet.causes.host import host_of
 from driftnet.causes.lookup import recipe_facts
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.pipeline import Finding, signed
+from driftnet.findings.pursuing import Finding, signed
 from driftnet.findings.trial import Confirmed, Trial, look
 from driftnet.learning.trigger import Learned, learn_trigger
 from driftnet.model.case import Case

@@ -13,8 +13,9 @@ import numpy as np
 import onnx
 from driftnet.diagnosis.audit import audit
 from driftnet.findings import corpus
+from driftnet.findings.explaining import Effort
 from driftnet.findings.issues import KnownIssue
-from driftnet.findings.pipeline import Effort, examine
+from driftnet.findings.pipeline import examine
 from driftnet.findings.trial import Trial, watch
 from driftnet.generators import bulk
 from driftnet.generators.ops.table import OPERATORS
