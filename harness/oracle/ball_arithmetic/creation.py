@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from driftnet.model.graph import Graph, Node, captured
 from driftnet.model.operators import Trait, having
-from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, between, exact, rounded
+from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, between, exact, rounded, undecided_where
 from driftnet.oracle.ball_arithmetic.rules import Integers, Maybe, dtype_of, rule
 from driftnet.oracle.tolerances.table import NORMAL_DEVIATIONS, UNDECIDED_LENGTH
 from onnx import TensorProto
@@ -91,7 +91,9 @@ def random(
 
 @rule("Multinomial")
 def multinomial(x: Ball, *, sample_size: int = 1, dtype: int = TensorProto.INT32) -> Ball:
-    """Classes of each row"""
+    """Classes of each row; undecided where its numbers are no logarithms of probabilities, or may overflow"""
     rows, classes = x.shape
     shape = (rows, sample_size)
-    return between(np.zeros(shape), np.full(shape, classes - 1.0), dtype_of(dtype))
+    largest = x.high.max(axis=1, keepdims=True, initial=-np.inf)  # NaN where one is
+    drawn = between(np.zeros(shape), np.full(shape, classes - 1.0), dtype_of(dtype))
+    return undecided_where(~np.isfinite(largest), drawn)

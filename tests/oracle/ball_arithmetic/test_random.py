@@ -5,6 +5,7 @@ import pytest
 from driftnet.model.graph import read
 from driftnet.model.verdict import Word
 from driftnet.oracle.ball_arithmetic.creation import random_tensors
+from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.tiers import running_error
 from driftnet.targets.interface import Scheme
 from onnx import TensorProto, helper
@@ -38,6 +39,13 @@ def test_any_numbers_in_range_are_right_and_none_outside(runner, name):
     assert (said.word, said.rule) == (Word.AGREES, running_error.RANDOM), said.message
     y.flat[1] = outside
     assert verdict(runner, model, {"y": y}).word is Word.DIVERGES, f"{outside} is out of range"
+
+
+def test_what_a_multinomial_draws_of_numbers_beyond_half_precision_is_open_where_that_is_allowed(runner):
+    feeds = {"x": np.array([[1e6, 0, 0, 0], [0.5, -np.inf, 0, 0], [np.inf, 0, 0, 0]], np.float32)}
+    for halves, open_rows in ((False, {2}), (True, {0, 2})):
+        drawn = evaluate(read(CASES["multinomial"][0].proto), feeds, halves=halves).balls["y"]
+        assert set(np.flatnonzero(drawn.undecided)) == open_rows, f"halves={halves}: {drawn}"
 
 
 def test_a_trained_dropout_and_what_follows_it_are_judged_by_shape(runner):
