@@ -330,6 +330,8 @@ def _of_operand(host: Host, node: Node, k: int, part: str = "") -> Iterable[tupl
         maker = host.makers.get(name)
         yield f"{key}.given", True
         yield f"{key}.from", "constant" if name in host.folded else "computed" if maker else "input"
+        if name not in host.needed:
+            yield f"{key}.needless", True
         yield f"{key}.maker", host.graph.nodes[maker[0]].op if maker else ""
         if name in host.graph.constants:
             yield f"{key}.initializer", name in host.graph.initializers

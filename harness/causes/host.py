@@ -52,6 +52,12 @@ class Host:
         return found
 
     @cached_property
+    def needed(self) -> set[str]:
+        """The tensors that an output is, or is made of."""
+        live = self.graph.ancestors(*self.graph.outputs)
+        return {*self.graph.outputs, *(name for node in live for name in (*node.inputs, *captured(node)))}
+
+    @cached_property
     def declared(self) -> Mapping[str, onnx.TypeProto]:
         """Tensor -> its type as declared or inferred."""
         graph = self.model.graph

@@ -231,6 +231,7 @@ _TRUE: Sequence[tuple[str, str, str]] = (
     (r"in\.(\d+)\.same", "all of {o} equal", "{o} of different numbers"),
     (r"in\.(\d+)\.distinct", "no two of {o} equal", "{o} with equal numbers"),
     (r"in\.(\d+)\.tied", "ties in {o}", "no ties in {o}"),
+    (r"in\.(\d+)\.needless", "{o} needed by no output", "{o} needed by an output"),
     (r"in\.(\d+)\.repeated", "{o} given twice", "{o} not given twice"),
     (r"in\.(\d+)\.extended\.(.+)", "{o} beside a tensor of its name and {1}", "{o} beside none of its name and {1}"),
     (r"in\.(\d+)\.like\.0", "{o} shaped like operand 0", "{o} of another shape than operand 0"),

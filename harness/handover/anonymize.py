@@ -17,7 +17,7 @@ from driftnet.model import external_data
 from driftnet.model.arrays import distance
 from driftnet.model.inspect import Case, all_nodes, bodies
 from driftnet.model.signature import Signature, coarse, fine
-from driftnet.model.submodel import rebuilt
+from driftnet.model.submodel import needless, rebuilt
 from driftnet.reduce.attributes import plainly_named
 from driftnet.reduce.data import Place, array_at, changed, places
 from driftnet.reduce.problem import PALETTE, shrink
@@ -95,7 +95,7 @@ def anonymized(finding: Finding, runner: Runner) -> tuple[Finding | None, tuple[
 def _inlined(case: Case) -> Case:
     """Without functions of its own, and without texts for people."""
     model = inliner.inline_local_functions(case.proto) if case.proto.functions else deepcopy(case.proto)
-    return rebuilt(case, model)
+    return rebuilt(case, model, needless(case.proto.graph))
 
 
 def _renamed(case: Case, test: Callable[[Case], bool], remained: list[str]) -> Case:
@@ -125,7 +125,7 @@ def _without_dim_names(case: Case) -> Case:
     names = {name: f"n{i}" for i, name in enumerate(dict.fromkeys(d.dim_param for d in dims))}
     for dim in dims:
         dim.dim_param = names[dim.dim_param]
-    return rebuilt(case, model)
+    return rebuilt(case, model, needless(case.proto.graph))
 
 
 def _replaced(case: Case, test: Callable[[Case], bool], remained: list[str]) -> Case:

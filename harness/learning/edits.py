@@ -17,7 +17,7 @@ from driftnet.model.constants import constant
 from driftnet.model.inference import InferenceError
 from driftnet.model.inspect import refill
 from driftnet.model.schemas import schema_of
-from driftnet.model.submodel import rebuilt
+from driftnet.model.submodel import needless, rebuilt
 from driftnet.reduce.dims import resizable
 from driftnet.reduce.size_constraints import Size, first_output
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
@@ -60,7 +60,7 @@ def _finished(draft: Draft, before: Case, doubtful: bool) -> Case | None:
     count = len(before.feeds)
     changed = Case(b"", tuple(draft.feeds[:count]), tuple(draft.feeds[count:]), before.origin)
     try:
-        return rebuilt(changed, model)
+        return rebuilt(changed, model, needless(before.proto.graph))
     except (KeyError, ValueError):
         return None
 

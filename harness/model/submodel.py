@@ -63,7 +63,13 @@ def recording_within(case: Case, record: Record, most: int = MOST_RECORDED) -> t
 
 
 def submodel(
-    case: Case, keep: Collection[int], recorded: Recording, outputs: Sequence[str] = (), *, shared: bool = False
+    case: Case,
+    keep: Collection[int],
+    recorded: Recording,
+    outputs: Sequence[str] = (),
+    *,
+    shared: bool = False,
+    spared: Collection[str] = (),
 ) -> Case:
     """The model of the nodes of `case` whose indices are in `keep`.
 
@@ -73,6 +79,7 @@ def submodel(
 
     outputs   by default the graph outputs among the kept values and whatever only dropped nodes read
     shared    floats that kept and dropped nodes read are outputs as well: what is wrong in them may not show inside
+    spared    as `rebuilt` says
     Raises UnrecordedError where a cut edge or an output has no recorded value; ValueError when nothing is kept.
     """
     graph = case.proto.graph
@@ -111,7 +118,7 @@ def submodel(
     model.graph.output.extend(known[name] if name in known else declare(name) for name in outputs)
 
     runs = [{**given, **{name: run[name] for name in fed}} for given, run in zip(case.runs, recorded.runs)]
-    return rebuilt(case.fed(runs), model)
+    return rebuilt(case.fed(runs), model, spared)
 
 
 def with_makers(case: Case, keep: Iterable[int], recorded: Recording) -> set[int]:
@@ -120,21 +127,32 @@ def with_makers(case: Case, keep: Iterable[int], recorded: Recording) -> set[int
 
 
 def edited(case: Case, change: Callable[..., object], *args: object) -> Case:
-    """`case` rebuilt with a copy of its model, after change(model, *args)."""
+    """`case` rebuilt with a copy of its model, after change(model, *args). What was needless before stays."""
     model = deepcopy(case.proto)
     change(model, *args)
-    return rebuilt(case, model)
+    return rebuilt(case, model, needless(case.proto.graph))
 
 
-def rebuilt(case: Case, model: onnx.ModelProto) -> Case:
+def needless(graph: onnx.GraphProto) -> set[str]:
+    """The inputs that nothing reads, and the results of nodes that no output needs: a failure may need them."""
+    live = ancestors(graph, [v.name for v in graph.output])
+    dead = set(range(len(graph.node))).difference(live)
+    read = {name for node in graph.node for name in reads(node)} | {v.name for v in graph.output}
+    made = {name for i in dead for name in graph.node[i].output if name}
+    return made | {v.name for v in graph.input if v.name not in read}
+
+
+def rebuilt(case: Case, model: onnx.ModelProto, spared: Collection[str] = ()) -> Case:
     """`case` with `model`, of which only what the outputs need is left, and nothing that is for people.
 
     Dead nodes, unread initializers, unread inputs with their feeds, doc strings and metadata go, and value_info but for
     that of initializers: a tool that changes one and leaves its declaration has a bug that shows only with it.
+
+    spared   inputs and results that stay, needed or not
     """
     graph = model.graph
-    live = ancestors(graph, [v.name for v in graph.output])
-    read = {name for i in live for name in reads(graph.node[i])} | {v.name for v in graph.output}
+    live = ancestors(graph, [*(v.name for v in graph.output), *spared])
+    read = {name for i in live for name in reads(graph.node[i])} | {v.name for v in graph.output} | set(spared)
     body = helper.make_graph(
         [_bare(graph.node[i]) for i in sorted(live)],
         "graph",

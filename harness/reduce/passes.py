@@ -11,13 +11,25 @@ import numpy as np
 import onnx
 from driftnet.model.constants import Tensors, constant
 from driftnet.model.inspect import UNNAMED, Case, bodies, computing, declared_dims, graph_inputs, refill
-from driftnet.model.submodel import UnrecordedError, edited, submodel
+from driftnet.model.submodel import UnrecordedError, edited, needless, rebuilt, submodel
 from driftnet.reduce.problem import Problem, shrink
 from driftnet.targets.recipe import simpler as simpler_recipes
 from driftnet.targets.recipe import unquantized
 from onnx import helper, numpy_helper
 
 T = TypeVar("T")
+
+
+def only_needed(problem: Problem) -> None:
+    """Without the nodes that no output needs and the inputs that nothing reads: all at once, or as many as can go."""
+    case = problem.case
+
+    def attempt(spared: list[str]) -> bool:
+        return problem.attempt(rebuilt(case, case.proto, spared))
+
+    found = sorted(needless(case.proto.graph))
+    if found and not attempt([]):
+        shrink(found, attempt, least=1)
 
 
 def window(problem: Problem) -> None:
@@ -199,10 +211,11 @@ def alike(problem: Problem, node: onnx.NodeProto) -> list[str]:
 def _attempt_nodes(problem: Problem) -> Callable[[list[int]], bool]:
     """Attempt a set of nodes of the case that is the best now, whatever the best has become by then."""
     case, recorded = problem.case, problem.recording()
+    spared = needless(case.proto.graph)
 
     def attempt(kept: list[int]) -> bool:
         try:
-            return problem.attempt(submodel(case, kept, recorded))
+            return problem.attempt(submodel(case, kept, recorded, spared=spared))
         except UnrecordedError:
             return False
 

@@ -32,6 +32,7 @@ class Reduced:
 
 PASSES: tuple[Callable[[Problem], None], ...] = (
     passes.plain_recipe,
+    passes.only_needed,
     passes.fewer_feeds,
     passes.window,
     passes.fewer_outputs,

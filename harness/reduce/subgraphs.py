@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from driftnet.model.constants import with_constants
 from driftnet.model.inspect import Case, bodies, refill
-from driftnet.model.submodel import Record, ancestors, rebuilt, recording
+from driftnet.model.submodel import Record, ancestors, needless, rebuilt, recording
 from driftnet.reduce.passes import read_instead, rename_reads
 from driftnet.reduce.problem import Problem
 from onnx import helper, numpy_helper
@@ -104,7 +104,7 @@ def _in_place(
     graph.initializer.extend(body.initializer)
     graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in (constants or {}).items())
     refill(graph.node, [*graph.node[:index], *before, *body.node, *results, *graph.node[index + 1 :]])
-    return rebuilt(case, model)
+    return rebuilt(case, model, needless(case.proto.graph))
 
 
 def _bypassed(case: Case) -> Iterator[Case]:
@@ -114,7 +114,7 @@ def _bypassed(case: Case) -> Iterator[Case]:
             body, _ = list(_held(model.graph))[place]
             read_instead(body, body.node[index].output[0], source)
             refill(body.node, [body.node[i] for i in sorted(ancestors(body, [v.name for v in body.output]))])
-            yield rebuilt(case, model)
+            yield rebuilt(case, model, needless(case.proto.graph))
 
 
 def _held(graph: onnx.GraphProto) -> Iterator[tuple[onnx.GraphProto, int]]:

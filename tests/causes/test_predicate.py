@@ -113,6 +113,12 @@ def test_a_tensor_that_two_operands_are_is_seen() -> None:
     assert found["1.in.1.shared"] == "1.in.0"
 
 
+def test_an_operand_that_no_output_needs_is_told() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), *(helper.make_node("Neg", [x], [x + x]) for x in "xab")]
+    found = facts(some(nodes, {"x": grid((2, 3)), "a": grid((2, 3)), "b": grid((2, 3))}, {}, outputs=["y", "bb"]))
+    assert [f"{k}.in.0.needless" in found for k in range(4)] == [False, False, True, False]
+
+
 def test_what_another_node_computes_too_is_told_of_the_later() -> None:
     nodes = [helper.make_node("Add", ["x", w], [y], name=y) for w, y in (("a", "t"), ("b", "u"), ("c", "y"))]
     weights = {"a": np.float32([1]), "b": np.float32([1]), "c": np.float32([2])}

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from driftnet.model.inspect import Case, all_nodes, digest, elements, nodes
-from driftnet.model.submodel import reads
+from driftnet.model.submodel import needless, reads
 from driftnet.reduce.problem import array_complexity, shrink
 from driftnet.reduce.reducer import Reduced, reduce
 from onnx import helper
@@ -132,6 +132,18 @@ def test_one_of_several_outputs_is_enough():
     result = reduced(case, tools.contains("Neg"))
     assert operators(result.case) == ["Neg"]
     assert [v.name for v in result.case.proto.graph.output] == ["y"]
+
+
+@pytest.mark.parametrize(("by_dead", "left"), [(True, ["Relu", "Relu"]), (False, ["Sin"])])
+def test_what_no_output_needs_stays_only_where_the_failure_does_not_show_without(by_dead: bool, left: list[str]):
+    dead = [helper.make_node("Neg", ["b"], ["n"]), helper.make_node("Abs", ["n"], ["m"])]
+    live = [helper.make_node(op, [x], [y]) for op, x, y in zip(("Relu", "Sin", "Erf"), "auv", "uvy")]
+    case = tools.make_case([*live, *dead], {"a": random(2, 3), "b": random(4)}, ["y"])
+
+    def bug(case: Case, recipe: tools.Recipe) -> bool:
+        return bool(needless(case.proto.graph)) if by_dead else "Sin" in operators(case)
+
+    assert sorted(operators(reduced(case, tools.on_valid(bug)).case)) == left
 
 
 def test_optional_operands_go_with_the_gaps_they_leave():
