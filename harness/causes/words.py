@@ -199,17 +199,22 @@ def _is_row(shape: Shape) -> bool:
 
 
 def _operators(region: Region, role: int) -> str:
+    but = []
     for atom in region.of_role(role):
         if atom.fact == f"{role}.op":
             match atom.test:
                 case "is":
                     return str(atom.value)
                 case "in":
-                    names = [str(name) for name in atom.value]  # type: ignore[union-attr]
-                    return ", ".join(names[:MOST]) + (f" and {len(names) - MOST} more" if len(names) > MOST else "")
+                    return _some(map(str, atom.value))  # type: ignore[arg-type]
                 case "not":
-                    return f"any operator but {atom.value}"
-    return "any operator"
+                    but.append(str(atom.value))
+    return f"any operator but {_some(but)}" if but else "any operator"
+
+
+def _some(operators: Iterable[str]) -> str:
+    names = [*operators]
+    return ", ".join(names[:MOST]) + (f" and {len(names) - MOST} more" if len(names) > MOST else "")
 
 
 _TRUE: Sequence[tuple[str, str, str]] = (

@@ -99,6 +99,11 @@ def test_a_constant_is_told_by_the_attribute_that_states_it() -> None:
     assert said == "any operator attribute that states operand 1 one of value_int, value_float"
 
 
+def test_all_operators_that_a_trigger_leaves_out_are_told() -> None:
+    atoms = tuple(Atom("0.op", "not", name) for name in ("Max", "Min"))
+    assert sentence(Trigger(Shape(), (Region(atoms),))) == "any operator but Max, Min"
+
+
 def test_axes_are_told_alike_as_attribute_and_as_operand() -> None:
     old = facts(one("ReduceSum", grid((2, 3)), axes=[0, 1], opset=11))
     new = facts(one("ReduceSum", grid((2, 3)), constants=[np.array([0, 1])], opset=13))
