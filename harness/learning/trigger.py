@@ -102,8 +102,8 @@ def score_of(told: Mapping[str, float]) -> Score:
 class Learned:
     """What was learned of one finding.
 
-    trigger   None where there is no node to say anything of, or the case did not fail, or no instance showed anything of
-              more nodes than READ_ALOUD: it would be the model itself
+    trigger   None where there is no node to say anything of, or the case did not fail, or no instance showed
+              anything of more nodes than READ_ALOUD: it would be the model itself
     free      aspects that were changed without losing the failure, with how often;  needed  those that lost it
     operators role -> the operators with which it fails
     score     on instances that it was not learned from
