@@ -176,9 +176,14 @@ def test_an_instruction_that_others_have_called_before_is_told_by_its_own_caller
     assert [call(holding.worker(), "read_a_number").frames, len(unwound)] == [number, 2]
 
 
-def test_a_stack_is_known_for_the_builds_of_all_its_modules() -> None:
-    there = os.stat(_ctypes.__file__)
-    assert held._builds(os.getpid(), ["_ctypes+0x1"]) == f"{there.st_size}:{there.st_mtime_ns}"
+def test_a_stack_is_known_for_the_builds_of_all_its_modules_wherever_they_are_installed(tmp_path: Path) -> None:
+    module = Path(_ctypes.__file__)
+    content, again, other = module.read_bytes(), tmp_path / "again", tmp_path / "other"
+    again.write_bytes(content)
+    other.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    build, same, another = (held._build(str(path), path.stat()) for path in (module, again, other))
+    assert build == same != another
+    assert held._builds(os.getpid(), ["_ctypes+0x1"]) == f"_ctypes:{build}"
     assert held._builds(os.getpid(), ["_ctypes+0x1", "nobody's+0x1"]) == "", "of one of them nobody knows the build"
 
 

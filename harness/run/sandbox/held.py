@@ -9,6 +9,7 @@ no symbols are needed in it: who looks from outside finds the instruction in the
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import os
 import platform
@@ -41,8 +42,10 @@ _HANDLER, _NEAR = 512, 2**16
 _TRIES = 5  # a thread that ends meanwhile cannot be looked at
 TOLD = 3
 """Frames of the system under test by which a crash is told."""
-STACKS, MOST_KEPT = "stacks-2", 2**20
-"""The file, of the format 2, in which stacks are remembered, and bytes after which it begins anew."""
+_END = 2**16
+"""Bytes at each end of a module by which its build is told."""
+STACKS, MOST_KEPT = "stacks-3", 2**20
+"""The file, of the format 3, in which stacks are remembered, and bytes after which it begins anew."""
 
 
 @dataclass(frozen=True)
@@ -117,12 +120,23 @@ def _builds(pid: int, places: Iterable[str]) -> str:
     try:
         with open(f"/proc/{pid}/maps", errors="surrogateescape") as maps:
             paths = {line.split(maxsplit=5)[-1].strip() for line in maps if "/" in line}
-        found = {path: os.stat(path) for path in sorted(paths) if short(os.path.basename(path)) in modules}
+        found = sorted({(short(name), path) for path in paths if short(name := os.path.basename(path)) in modules})
+        builds = [f"{name}:{_build(path, os.stat(path))}" for name, path in found]
     except OSError:
         return ""
-    if modules != {short(os.path.basename(path)) for path in found}:
-        return ""
-    return " ".join(f"{stat.st_size}:{stat.st_mtime_ns}" for stat in found.values())
+    return " ".join(builds) if modules == {name for name, _ in found} else ""
+
+
+@cache
+def _build(path: str, stat: os.stat_result) -> str:
+    """What tells a build of a module from others, the same wherever and whenever it was installed: its size, and its
+    ends, where linkers write the build ID, and what lies where. Raises OSError."""
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a target may have put a pipe in its place
+    try:
+        ends = (os.pread(file, _END, at) for at in (0, max(0, stat.st_size - _END)))
+        return f"{stat.st_size}:{hashlib.sha256(b''.join(ends)).hexdigest()[:16]}"
+    finally:
+        os.close(file)
 
 
 @cache
