@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +26,7 @@ from driftnet.learning.experiment import Sample
 from driftnet.learning.study import at_sight, proposal, sharing, study
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
+from driftnet.targets.registry import registered
 from driftnet.util.errors import UserError
 from driftnet.util.files import claimed, in_turn
 
@@ -73,10 +75,11 @@ class Keeping:
             self.adopt()
 
     def learn(self, folder: Path, mended: Set[str] = frozenset(), told: Set[str] = frozenset()) -> None:
-        """Take the cases saved below `folder` into account from now on, but those `told` before; a fixed one explains
-        nothing any more, nor does one of a cause that is `mended`, nor one that is not whole."""
+        """Take the cases saved below `folder` into account from now on, but those `told` before, and those in folders
+        of targets that are not examined; a fixed one explains nothing any more, nor does one of a cause that is
+        `mended`, nor one that is not whole."""
         for path in corpus.case_folders(folder):
-            if path.name in told:
+            if path.name in told or path.relative_to(folder).parts[0] in self.unasked:
                 continue
             known = self.known_issues.get(path.name)
             if (known is None or (known.saved.path != path and known.saved.cause is None)) and path not in self.damaged:
@@ -91,6 +94,11 @@ class Keeping:
                     self.fixed[saved.id] = saved
                 elif cause.id not in mended:
                     self.know(KnownIssue(saved))
+
+    @cached_property
+    def unasked(self) -> Set[str]:
+        """The targets that are registered and not examined."""
+        return registered().keys() - {one.target.name for one in self.installed}
 
     def adopt(self) -> None:
         """Learn, when there is time, of what an earlier run into this report found and did not learn of."""

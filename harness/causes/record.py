@@ -15,6 +15,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -102,12 +103,18 @@ class CauseRecord:
         Findings of one cause may show at several places, under several conditions. Raises ValueError for a finding that
         is none.
         """
-        said = self.findings.get(id)
-        if said is None:
-            return self
-        own = read({**said, "trigger": None}, _Finding, "cause.findings")
-        trigger = None if said.get("trigger") is None else _trigger(said["trigger"])
-        return dataclasses.replace(self, trigger=trigger, place=own.place, score=own.score, needed=())
+        if id in self.findings and id not in self._of_cases:
+            said = self.findings[id]
+            own = read({**said, "trigger": None}, _Finding, "cause.findings")
+            trigger = None if said.get("trigger") is None else _trigger(said["trigger"])
+            told = dataclasses.replace(self, trigger=trigger, place=own.place, score=own.score, needed=())
+            self._of_cases[id] = told
+        return self._of_cases.get(id, self)
+
+    @cached_property
+    def _of_cases(self) -> dict[str, CauseRecord]:
+        """What was told of each case."""
+        return {}
 
     @property
     def learned(self) -> Mapping[str, Mapping[str, Any]]:
@@ -194,7 +201,7 @@ def load(folder: Path) -> CauseRecord:
         if fields.get("schema", SCHEMA) != SCHEMA:
             what = f"{path}: schema {fields['schema']!r:.80}, this driftnet reads {SCHEMA}"
             raise UserError(what, hint="use the driftnet release that wrote it", kind="cause")
-        return dataclasses.replace(of_json(fields, path.parent.resolve().name), path=path.parent)
+        return of_json(fields, path.parent.resolve().name, path.parent)
     except OSError as e:
         raise UserError(f"cannot read {path}: {e.strerror}", hint=_HINT, kind="cause") from None
     except (ValueError, RecursionError) as e:
@@ -208,13 +215,13 @@ def below(*roots: Path, target: str = "*") -> list[CauseRecord]:
     return [*map(load, {folder.name: folder for folder in reversed(found)}.values())][::-1]
 
 
-def of_json(fields: Mapping[str, Any], id: str) -> CauseRecord:
+def of_json(fields: Mapping[str, Any], id: str, path: Path | None = None) -> CauseRecord:
     """The record that `fields` of a JSON object say. Raises ValueError that says what is wrong with them."""
     said = fields.get("trigger")
     record = read({**fields, "id": id, "path": None, "trigger": None}, CauseRecord, "cause")
     if not NAME.fullmatch(record.target):
         raise ValueError(f"target {record.target!r:.80} is not the plain name of a registered target")
-    record = dataclasses.replace(record, trigger=None if said is None else _trigger(said))
+    record = dataclasses.replace(record, trigger=None if said is None else _trigger(said), path=path)
     for case in record.findings:
         record.of_case(case)
     return record

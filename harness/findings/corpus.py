@@ -254,7 +254,8 @@ def load(folder: Path) -> SavedCase:
             what = f"{path}: schema {fields['schema']!r:.80}, this driftnet reads {SCHEMA}"
             raise UserError(what, hint="use the driftnet release that wrote it", kind="case")
         origin = read(fields.get("origin"), dict[str, Any], "case.origin")
-        beside = {"id": folder.resolve().name, "case": Case(b"", (), origin=origin), "expected": ()}
+        whole = folder.resolve()
+        beside = {"id": whole.name, "case": Case(b"", (), origin=origin), "expected": ()}
         beside |= {"cause": None, "path": folder}
         saved = read(fields | beside, SavedCase, "case")
         _check(saved)
@@ -264,14 +265,12 @@ def load(folder: Path) -> SavedCase:
         raise UserError(f"cannot read {path}: {e.strerror}", hint=_HINT, kind="case") from None
     except (ValueError, RecursionError) as e:
         raise UserError(f"{path}: not a whole case.json: {e}", hint=_HINT, kind="case") from None
-    case, expected = read_model(folder)
-    case = dataclasses.replace(case, origin=origin)
-    return dataclasses.replace(saved, case=case, expected=expected, cause=_cause_of(folder))
+    case, expected = read_model(folder, origin)
+    return dataclasses.replace(saved, case=case, expected=expected, cause=_cause_below(whole.parent))
 
 
-def _cause_of(folder: Path) -> CauseRecord | None:
-    """The record of the cause that the case in `folder` is a variant of."""
-    above = folder.resolve().parent
+def _cause_below(above: Path) -> CauseRecord | None:
+    """The record of the cause of which the folder `above`, if it is one, holds the variants."""
     try:
         written = (above / record.FILE).stat()
     except FileNotFoundError:
@@ -304,20 +303,23 @@ def _no_case_json(folder: Path) -> UserError:
     )
 
 
-def read_model(folder: Path) -> tuple[Case, tuple[Feed, ...]]:
-    """The model, feeds and expected outputs of an ONNX backend-test folder. Raises UserError (kind "case")."""
+def read_model(folder: Path, origin: Mapping[str, Any] | None = None) -> tuple[Case, tuple[Feed, ...]]:
+    """The model, feeds and expected outputs of an ONNX backend-test folder. origin: of the case, if not the folder.
+    Raises UserError (kind "case")."""
     path = folder / "model.onnx"
     model = read_onnx(path, entire=False)
     inputs = [v.name for v in graph_inputs(model)]
-    feeds, expected, calibration = [], [], []
-    for data_set in _numbered(folder, "test_data_set_"):
+    feeds, expected, names = [], [], list[str]()
+    with suppress(FileNotFoundError):  # another shard has moved it meanwhile
+        names += os.listdir(folder)
+    for data_set in _numbered(folder, names, "test_data_set_"):
         feeds.append(_read_arrays(data_set, "input", inputs))
         expected.append(_read_arrays(data_set, "output", [v.name for v in model.graph.output]))
         validate_feed(model, feeds[-1], str(data_set))
-    calibration = [_read_arrays(data_set, "input", inputs) for data_set in _numbered(folder, "calibration_")]
+    calibration = [_read_arrays(data_set, "input", inputs) for data_set in _numbered(folder, names, "calibration_")]
     if not feeds:
         raise UserError(f"{folder}: no test_data_set_0 with the inputs", hint=_HINT, kind="case")
-    case = external_data.case(model, path, feeds, calibration, {"folder": folder.name})
+    case = external_data.case(model, path, feeds, calibration, {"folder": folder.name} if origin is None else origin)
     return case, tuple(expected)
 
 
@@ -397,9 +399,9 @@ def load_all(root: Path) -> list[SavedCase]:
     return [load(folder) for folder in folders([root])] if Path(root).is_dir() else []
 
 
-def _numbered(folder: Path, prefix: str) -> list[Path]:
-    found = [p for p in folder.glob(f"{prefix}*") if p.name[len(prefix) :].isdigit()]
-    return sorted(found, key=lambda p: int(p.name[len(prefix) :]))
+def _numbered(folder: Path, names: Sequence[str], prefix: str) -> list[Path]:
+    found = [name for name in names if name.startswith(prefix) and name[len(prefix) :].isdigit()]
+    return [folder / name for name in sorted(found, key=lambda name: int(name[len(prefix) :]))]
 
 
 def _write_arrays(folder: Path, stem: str, names: Sequence[str], arrays: Feed) -> None:

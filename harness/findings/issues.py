@@ -148,7 +148,7 @@ class KnownIssue:
         """Whether the words of the error are pattern enough."""
         return self.symptom.is_told
 
-    @property
+    @cached_property
     def passes_on(self) -> str:
         """The class of the tensor that is pattern enough, "" where the operators count."""
         lone = self.nodes[0] if len(self.nodes) == 1 and self.nodes[0].op_type == "Identity" else None
@@ -171,15 +171,62 @@ class KnownIssue:
         return Pattern(self.nodes, blamed or frozenset(range(len(self.nodes))), rankless=rankless)
 
 
+class _Index:
+    """What is looked up of some known issues, each found out once, when it is asked for."""
+
+    def __init__(self, issues: Sequence[KnownIssue]) -> None:
+        self.all = issues
+        self.order: Mapping[int, int] = {id(issue): k for k, issue in enumerate(issues)}
+        self.found: dict[Hashable, dict[int, list[Any]]] = {}
+
+    @cached_property
+    def of_sort(self) -> Mapping[str, list[KnownIssue]]:
+        return _grouped(self.all, lambda issue: issue.symptom.sort)
+
+    @cached_property
+    def of_heaps(self) -> list[KnownIssue]:
+        return [issue for issue in self.all if any(cause.place.sort == HEAP for cause in issue.causes)]
+
+    @cached_property
+    def by_place(self) -> list[KnownIssue]:
+        """Those that are known by a place in a model."""
+        return [issue for issue in self.all if not issue.saved.remedy]
+
+    @cached_property
+    def passing_on(self) -> Mapping[str, list[KnownIssue]]:
+        return _grouped((issue for issue in self.by_place if issue.passes_on), lambda issue: issue.symptom.stage)
+
+    @cached_property
+    def of_operator(self) -> Mapping[tuple[str, str], list[KnownIssue]]:
+        """Stage, and one operator with its siblings that a place has to have."""
+
+        def key(issue: KnownIssue) -> tuple[str, str]:
+            anchor = min(issue.pattern.anchors, default=-1)
+            return issue.symptom.stage, family(issue.nodes[anchor].op_type) if anchor >= 0 else ""
+
+        return _grouped((issue for issue in self.by_place if not issue.passes_on), key)
+
+    @cached_property
+    def told(self) -> Mapping[str, KnownIssue]:
+        return {issue.symptom.coarse: issue for issue in self.by_place if issue.is_told}
+
+    @cached_property
+    def cured(self) -> Mapping[str, list[KnownIssue]]:
+        named = {f"{issue.symptom.sort} {issue.saved.remedy}": issue for issue in self.all if issue.saved.remedy}
+        return _grouped(named.values(), lambda issue: issue.symptom.sort)
+
+    @cached_property
+    def named(self) -> Mapping[str, KnownIssue]:
+        return {name: issue for issue in reversed(self.all) for name in issue.names}
+
+
 class KnownIssues(Sequence[KnownIssue]):
     """Known issues of one target, in the order in which they are asked: as they are given, but what was preferred last
     comes first."""
 
     def __init__(self, issues: Iterable[KnownIssue] = ()) -> None:
-        self._all = tuple(issues)
-        self._order: dict[int, int] = {id(issue): k for k, issue in enumerate(self._all)}
+        self._index = _Index(tuple(issues))
         self._preferred: dict[int, None] = {}
-        self._found: dict[Hashable, dict[int, list[Any]]] = {}
 
     @classmethod
     def of(cls, issues: Sequence[KnownIssue], target: str) -> KnownIssues:
@@ -191,10 +238,10 @@ class KnownIssues(Sequence[KnownIssue]):
     @overload
     def __getitem__(self, k: slice) -> Sequence[KnownIssue]: ...
     def __getitem__(self, k: int | slice) -> KnownIssue | Sequence[KnownIssue]:
-        return self._all[k]
+        return self._index.all[k]
 
     def __len__(self) -> int:
-        return len(self._all)
+        return len(self._index.all)
 
     def prefer(self, issue: KnownIssue) -> None:
         """Ask this one first from now on: what explained one failure is likely to explain the next."""
@@ -212,12 +259,12 @@ class KnownIssues(Sequence[KnownIssue]):
     def once(self, key: Hashable, find: Callable[[], Iterable[tuple[KnownIssue, V]]]) -> Iterator[tuple[KnownIssue, V]]:
         """The issues that `find` gives, each with what it gives of it, in the order in which they are asked. They are
         found once for a `key`: of one sort there may be thousands."""
-        if key not in self._found:
+        if key not in self._index.found:
             there: dict[int, list[Any]] = {}
-            for pair in sorted(find(), key=lambda pair: self._order[id(pair[0])]):
+            for pair in sorted(find(), key=lambda pair: self._index.order[id(pair[0])]):
                 there.setdefault(id(pair[0]), []).append(pair)
-            self._found[key] = there
-        there = self._found[key]
+            self._index.found[key] = there
+        there = self._index.found[key]
         preferred = {issue: None for issue in reversed(self._preferred) if issue in there}
         for issue in preferred:
             yield from there[issue]
@@ -228,80 +275,40 @@ class KnownIssues(Sequence[KnownIssue]):
     def like(self, failed: Symptom) -> list[KnownIssue]:
         """Those that show as `failed` does, and those that may come of the same damage: of which one is a damaged heap
         where the other is wrong values, or a crash where the other ran out of memory."""
-        found = [*self._of_sort.get(failed.sort, ())]
-        found += self._of_sort.get(failed.crash_or_memory, ())
+        found = [*self._index.of_sort.get(failed.sort, ())]
+        found += self._index.of_sort.get(failed.crash_or_memory, ())
         if failed.where.sort == HEAP:
-            found += [issue for sort, there in self._of_sort.items() if _is_wrong(sort) for issue in there]
+            found += [issue for sort, there in self._index.of_sort.items() if _is_wrong(sort) for issue in there]
         if _is_wrong(failed.sort):
-            found += self._of_heaps
+            found += self._index.of_heaps
         return self._ordered(found)
 
     def possible(self, stage: str, case: Case) -> list[KnownIssue]:
         """Those of this stage of which a place may be in `case`, by its operators, and that name no remedy."""
         there = families(case)
-        found = [*self._passing_on.get(stage, ())]
+        found = [*self._index.passing_on.get(stage, ())]
         for op in there:
-            found += (issue for issue in self._of_operator.get((stage, op), ()) if may_occur(issue.pattern, case))
+            found += (issue for issue in self._index.of_operator.get((stage, op), ()) if may_occur(issue.pattern, case))
         return self._ordered(found)
 
     def told(self, failed: Symptom) -> KnownIssue | None:
         """One that is known by its words alone, which `failed` says too."""
-        return self._told.get(failed.coarse)
+        return self._index.told.get(failed.coarse)
 
     def cured(self, failed: Symptom) -> list[KnownIssue]:
         """Those that name a remedy and show as `failed` does, one for each remedy."""
-        return self._ordered(self._cured.get(failed.sort, ()))
+        return self._ordered(self._index.cured.get(failed.sort, ()))
 
     def named(self, name: str) -> KnownIssue | None:
         """One that is called so, or would be if no fixed case was, or has had a case merged into its cause that was."""
-        return self._named.get(name) or self._named.get(other_name(name))
+        return self._index.named.get(name) or self._index.named.get(other_name(name))
 
     def _ordered(self, found: Iterable[KnownIssue]) -> list[KnownIssue]:
         order = {issue: -k for k, issue in enumerate(self._preferred, 1)}
         return sorted(
             {id(issue): issue for issue in found}.values(),
-            key=lambda issue: order.get(id(issue)) or self._order[id(issue)],
+            key=lambda issue: order.get(id(issue)) or self._index.order[id(issue)],
         )
-
-    @cached_property
-    def _of_sort(self) -> Mapping[str, list[KnownIssue]]:
-        return _grouped(self._all, lambda issue: issue.symptom.sort)
-
-    @cached_property
-    def _of_heaps(self) -> list[KnownIssue]:
-        return [issue for issue in self._all if any(cause.place.sort == HEAP for cause in issue.causes)]
-
-    @cached_property
-    def _by_place(self) -> list[KnownIssue]:
-        """Those that are known by a place in a model."""
-        return [issue for issue in self._all if not issue.saved.remedy]
-
-    @cached_property
-    def _passing_on(self) -> Mapping[str, list[KnownIssue]]:
-        return _grouped((issue for issue in self._by_place if issue.passes_on), lambda issue: issue.symptom.stage)
-
-    @cached_property
-    def _of_operator(self) -> Mapping[tuple[str, str], list[KnownIssue]]:
-        """Stage, and one operator with its siblings that a place has to have."""
-
-        def key(issue: KnownIssue) -> tuple[str, str]:
-            anchor = min(issue.pattern.anchors, default=-1)
-            return issue.symptom.stage, family(issue.nodes[anchor].op_type) if anchor >= 0 else ""
-
-        return _grouped((issue for issue in self._by_place if not issue.passes_on), key)
-
-    @cached_property
-    def _told(self) -> Mapping[str, KnownIssue]:
-        return {issue.symptom.coarse: issue for issue in self._by_place if issue.is_told}
-
-    @cached_property
-    def _cured(self) -> Mapping[str, list[KnownIssue]]:
-        named = {f"{issue.symptom.sort} {issue.saved.remedy}": issue for issue in self._all if issue.saved.remedy}
-        return _grouped(named.values(), lambda issue: issue.symptom.sort)
-
-    @cached_property
-    def _named(self) -> Mapping[str, KnownIssue]:
-        return {name: issue for issue in reversed(self._all) for name in issue.names}
 
 
 def _grouped(issues: Iterable[KnownIssue], key: Callable[[KnownIssue], K]) -> Mapping[K, list[KnownIssue]]:

@@ -169,6 +169,7 @@ class _Search:
         self._possible = cache(partial(self.issues.possible, case=self.case))
         # Of a place, whichever issues it may be of: so what they cost does not grow with their number.
         self._parts = cache(self._cut_out)
+        self._occurrences = cache(lambda pattern: occurrences(pattern, self.case, self.recorded.runs[0]))
 
     @cached_property
     def recorded(self) -> Recording:
@@ -193,10 +194,16 @@ class _Search:
         stages = dict.fromkeys((self.failed.stage, "execute") if self.failed.anywhere else (self.failed.stage,))
         left = [issue for stage in stages for issue in self._possible(stage) if id(issue) not in out]
         for issue in sorted(left, key=lambda issue: issue.symptom.sort != self.failed.sort):
-            yield from self._there(issue, _places(issue, self.case, self.recorded), here)
+            yield from self._there(issue, self._places(issue), here)
         if (last := self.issues.told(self.failed)) and last not in self.told:
             self.told.add(last)
             yield from self._there(last, _inseparable(self.case, self.recorded), here)
+
+    def _places(self, issue: KnownIssue) -> list[Occurrence]:
+        """Where the bug of `issue` may be at work."""
+        if issue.passes_on:
+            return _passing(issue.passes_on, self.case, self.recorded)
+        return self._occurrences(issue.pattern)
 
     def _there(self, issue: KnownIssue, at: Sequence[Occurrence], here: Set[int]) -> Iterator[Recognized]:
         free = [place for place in at if self.places.isdisjoint(place)]
@@ -262,15 +269,13 @@ def _inseparable(case: Case, recorded: Recording) -> list[Occurrence]:
     return [tuple(sorted(group)) for group in groups(links)]
 
 
-def _places(issue: KnownIssue, case: Case, recorded: Recording) -> list[Occurrence]:
-    """Where the bug of `issue` may be at work."""
-    if not issue.passes_on:
-        return occurrences(issue.pattern, case, recorded.runs[0])
+def _passing(leaf: str, case: Case, recorded: Recording) -> list[Occurrence]:
+    """Where a tensor of the class `leaf` is read or made."""
     tensors, nodes = with_constants(case, recorded.runs[0]), case.proto.graph.node
 
     def has(i: int) -> bool:
         arrays = [tensors[name] for name in (*nodes[i].input, *nodes[i].output) if name in tensors]
-        return any(operand_class(x, ranked=False) == issue.passes_on for x in arrays)
+        return any(operand_class(x, ranked=False) == leaf for x in arrays)
 
     return [group for group in _inseparable(case, recorded) if any(map(has, group))]
 

@@ -13,7 +13,7 @@ stand for one of them that has its edges, and shares with the others the tensors
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -64,13 +64,14 @@ class Operand:
 class PatternNode:
     """One node of a pattern.
 
-    name      its own, or that of its first output
-    operands  None where an optional input is absent
+    name        its own, or that of its first output
+    attributes  (name, class) of each that is stated
+    operands    None where an optional input is absent
     """
 
     name: str
     op_type: str
-    attributes: Mapping[str, str]
+    attributes: tuple[tuple[str, str], ...]
     operands: tuple[Operand | None, ...]
 
 
@@ -108,7 +109,7 @@ def nodes_of(case: Case) -> tuple[PatternNode, ...]:
 
     def pattern_node(node: onnx.NodeProto) -> PatternNode:
         operands = tuple(operand(name, node) for name in node.input)
-        return PatternNode(node.name or node.output[0], node.op_type, attribute_classes(node), operands)
+        return PatternNode(node.name or node.output[0], node.op_type, (*attribute_classes(node).items(),), operands)
 
     return tuple(map(pattern_node, nodes))
 
@@ -174,8 +175,7 @@ class _Host:
             return True
         classes = attribute_classes(node)
         covered = (
-            name in classes and (name in BODIES or _covers(classes[name], value))
-            for name, value in wanted.attributes.items()
+            name in classes and (name in BODIES or _covers(classes[name], value)) for name, value in wanted.attributes
         )
         if family(node.op_type) != family(wanted.op_type) or not (self.pattern.classless or all(covered)):
             return False

@@ -56,8 +56,7 @@ class Recognizer:
 
     def recognized(self, issues: KnownIssues, failed: Symptom, gone: Set[int] = frozenset()) -> Recognized | None:
         """The issue that `failed` is known by. gone: indices of nodes that are not there any more."""
-        alike = _alike(issues, failed)
-        trusted = (both for both in alike if is_trusted(both[1], self.trusted) or _comes_and_goes(both[1]))
+        trusted = _believed(issues, failed, self.trusted)
         named = near(self.case, failed) if failed.node else frozenset()
         there = (Recognized(issue, named) for issue, _ in _in_place(issues, failed))
         unsure = None
@@ -202,6 +201,21 @@ def _alike(issues: KnownIssues, failed: Symptom) -> Iterator[tuple[KnownIssue, C
     """The issues that show so, and by which cause, those first that do in the same way."""
     for same in (True, False):
         yield from issues.once((failed.coarse, failed.where, same), partial(_shown_alike, issues, failed, same))
+
+
+def _believed(issues: KnownIssues, failed: Symptom, least: float | None) -> Iterator[tuple[KnownIssue, CauseRecord]]:
+    """Those of them whose trigger is taken at its word, or may be; of several that a trigger tells alike, the first."""
+
+    def among(same: bool) -> Iterable[tuple[KnownIssue, CauseRecord]]:
+        told: dict[object, tuple[KnownIssue, CauseRecord]] = {}
+        for issue, cause in _shown_alike(issues, failed, same):
+            if cause.trigger and (is_trusted(cause, least) or _comes_and_goes(cause)):
+                sure = is_trusted(cause) or not _comes_and_goes(cause)
+                told.setdefault((cause.trigger, issue.symptom.sort, issue.symptom.is_a_step, sure), (issue, cause))
+        return told.values()
+
+    for same in (True, False):
+        yield from issues.once(("believed", failed.coarse, failed.where, least, same), partial(among, same))
 
 
 def _shown_alike(issues: KnownIssues, failed: Symptom, same: bool) -> list[tuple[KnownIssue, CauseRecord]]:

@@ -130,9 +130,12 @@ def node_labels(case: Case) -> list[str]:
     return labels
 
 
+_RANKED = Trait.SPATIAL | Trait.RECURRENT
+
+
 def is_ranked(node: onnx.NodeProto) -> bool:
     """Whether a tensor of another rank is something else to the operator: a 1-D for a 2-D convolution, say."""
-    return has_any(node, Trait.SPATIAL | Trait.RECURRENT)
+    return has_any(node, _RANKED)
 
 
 def operand_class(x: np.ndarray, *, ranked: bool) -> str:
