@@ -217,12 +217,20 @@ def test_a_run_that_is_not_there_is_not_gone_on_with(tmp_path, begun, says):
 
 @pytest.mark.parametrize("place", ["corpus", "report/cases"])
 def test_a_saved_case_that_is_not_whole_stops_no_run_but_is_an_error_of_it(tmp_path, place):
-    folder = corpus.save(saved_relu(), tmp_path / place)
+    folder = corpus.save(saved_relu(target="onnxruntime-quant"), tmp_path / place)
     (folder / "case.json").write_text('{"schema": 1,')
     summary, _ = fuzz(tmp_path, cases=1, targets=["onnxruntime-quant"], save=True)
     (error,) = summary.errors
     assert error.message.startswith(f"{folder}/case.json: not a whole case.json"), error
     assert (summary.cases, summary.exit_status) == (1, 2)
+
+
+def test_a_shard_reads_what_is_saved_of_others_than_the_targets_that_it_does_not_examine(tmp_path):
+    for name in ("mnn", "onnxruntime-quant", "of-nobody"):
+        corpus.save(replace(saved_relu(), id=f"test_{name}"), tmp_path / "corpus" / name)
+    plan = Plan(report=tmp_path, corpus=tmp_path / "corpus", targets=("onnxruntime-quant",))
+    read = Shard(plan, None, stopping=lambda: True).keeping.known_issues
+    assert sorted(read) == ["test_of-nobody", "test_onnxruntime-quant"]
 
 
 def die(plan, stop):
