@@ -22,7 +22,7 @@ from driftnet.oracle.ball_arithmetic.ball import (
     undecided_where,
 )
 from driftnet.oracle.ball_arithmetic.elementwise import select
-from driftnet.oracle.ball_arithmetic.interpolation import Kernel, crossed, interpolated
+from driftnet.oracle.ball_arithmetic.interpolation import Kernel, crossed, interpolated, weighable
 from driftnet.oracle.ball_arithmetic.linear import products
 from driftnet.oracle.ball_arithmetic.rules import Context, Integers, attribute, rule
 from driftnet.oracle.tolerances.table import GRID_ROUNDINGS, POSITION_ROUNDINGS
@@ -38,6 +38,11 @@ class Axis:
     scale: float
     start: float = 0.0
     end: float = 1.0
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is left as it is."""
+        return self.scale == 1.0 and (self.start, self.end) == (0.0, 1.0)
 
 
 @rule("Resize")
@@ -58,10 +63,10 @@ def resize(
     region = roi if transform == "tf_crop_and_resize" else None
     outside = unsure = np.zeros((1,) * x.midpoint.ndim, np.bool_)
     value = constant(extrapolation_value, x.dtype)
-    y, beyond, finite = x, moved(value, lambda values: np.broadcast_to(values, x.shape)), np.isfinite(value.midpoint)
-    for along in _axes(node, x.shape, region, roi if old else scales, sizes):
-        if along.scale == 1.0 and (along.start, along.end) == (0.0, 1.0):
-            continue
+    beyond, finite = moved(value, lambda values: np.broadcast_to(values, x.shape)), np.isfinite(value.midpoint)
+    changed = [a for a in _axes(node, x.shape, region, roi if old else scales, sizes) if not a.stays]
+    y = _readable(node, x) if changed else x
+    for along in changed:
         if along.scale == 1.0:
             raise Open("whether an axis that is cropped with a scale of 1 changes: engines differ")
         where = positions(transform, along)
@@ -96,11 +101,13 @@ def _axes(
 @rule("Upsample")
 def upsample(x: Ball, scales: Array | Sequence[float], *, node: Node) -> Ball:
     """Axes scaled by nearest or linear interpolation, positions divided by the scale"""
-    for axis, scale in enumerate(np.asarray(scales).tolist()):
-        along = Axis(axis, x.shape[axis], math.floor(x.shape[axis] * scale), scale)
-        if scale != 1.0:
-            x = _along(node, x, along, positions("asymmetric", along), True)
-    return x
+    sizes = enumerate(zip(x.shape, np.asarray(scales).tolist()))
+    axes = [Axis(axis, n, math.floor(n * scale), scale) for axis, (n, scale) in sizes]
+    changed = [a for a in axes if not a.stays]
+    y = _readable(node, x) if changed else x
+    for along in changed:
+        y = _along(node, y, along, positions("asymmetric", along), True)
+    return y
 
 
 def _fitted(lengths: Sequence[int], sizes: Sequence[int], policy: str) -> tuple[list[float], list[int]]:
@@ -159,6 +166,11 @@ def positions(transform: str, along: Axis) -> Positions:
     return Positions(p, error, np.zeros(out) if whole or math.frexp(step)[0] == 0.5 else error)
 
 
+def _readable(node: Node, x: Ball) -> Ball:
+    """x, which one element at a time is read of, or whose elements are weighed."""
+    return x if attribute(node, "mode", "nearest") == "nearest" else weighable(x)
+
+
 def _along(node: Node, x: Ball, along: Axis, where: Positions, old: bool) -> Ball:
     """x interpolated along one axis."""
     mode, n, axis = attribute(node, "mode", "nearest"), along.n, along.axis
@@ -214,7 +226,7 @@ def grid_sample(
         half = (n - 1) / 2 if align_corners else n / 2
         p = (at.numbers + 1) * half - (0.0 if align_corners else 0.5)
         axes.append(kernel.ball(p, GRID_ROUNDINGS * unit * (np.abs(p) + n) + at.error * half, n))
-    flat = moved(x, lambda values: values.reshape(*x.shape[:2], -1))
+    flat = moved(x if mode == "nearest" else weighable(x), lambda values: values.reshape(*x.shape[:2], -1))
     total = products(lambda values, w: values @ w.swapaxes(-1, -2), flat, crossed(axes), 4 ** len(sizes))
     return total.each(lambda y: y.reshape(*x.shape[:2], *grid.shape[1:-1])).ball(x.dtype)
 

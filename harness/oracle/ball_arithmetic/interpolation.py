@@ -99,6 +99,14 @@ class Kernel:
         return Ball(midpoint, np.maximum(*sides) * (1 + CURVED) + rounded, FLOAT)
 
 
+def weighable(x: Ball) -> Ball:
+    """`x`, all of it finite. Raises Undecided where an element may be an infinity or NaN: of one that has a weight of 0
+    some engines make NaN and some do not read it, along axes that keep their size too."""
+    if np.isfinite(x.low).all() and np.isfinite(x.high).all():
+        return x
+    raise Undecided("what is no number, times a weight of 0")
+
+
 def crossed(axes: Sequence[Ball]) -> Ball:
     """Weights (..., P, n) of each axis as weights (..., P, n1 n2 ...) of the image, each product rounded."""
     return reduce(_crossed, axes)

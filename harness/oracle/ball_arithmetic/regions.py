@@ -18,7 +18,7 @@ from driftnet.oracle.ball_arithmetic.ball import (
     moved,
 )
 from driftnet.oracle.ball_arithmetic.elementwise import multiply
-from driftnet.oracle.ball_arithmetic.interpolation import Kernel, crossed, interpolated
+from driftnet.oracle.ball_arithmetic.interpolation import Kernel, crossed, interpolated, weighable
 from driftnet.oracle.ball_arithmetic.linear import products, weighted_columns
 from driftnet.oracle.ball_arithmetic.rules import Context, Integers, Maybe, attribute, rule
 from driftnet.oracle.ball_arithmetic.sliding import sliding
@@ -46,7 +46,7 @@ def roi_align(
     for (x1, y1, x2, y2), sample in zip(rois.astype(np.float64).tolist(), samples):
         rows, of_rows = _bins(node, y1, y2, output_height, x.shape[2], context)
         columns, of_columns = _bins(node, x1, x2, output_width, x.shape[3], context)
-        image = moved(x, lambda a: a[sample])  # noqa: B023
+        image = moved(weighable(x), lambda a: a[sample])  # noqa: B023
         results.append(interpolated(interpolated(image, rows, 1, of_rows), columns, 2, of_columns))
     return joined(results, np.stack)
 
@@ -129,7 +129,7 @@ def deform_conv(
         p = (base + shifts.numbers).reshape(n, offset_group, -1)
         error = GRID_ROUNDINGS * U * (np.abs(p) + size) + np.broadcast_to(shifts.error, shifts.shape).reshape(p.shape)
         axes.append(Kernel("linear", "drop").ball(p, error, size))
-    flat = moved(x, lambda values: values.reshape(n, offset_group, channels // offset_group, -1))
+    flat = moved(weighable(x), lambda values: values.reshape(n, offset_group, channels // offset_group, -1))
     read = products(lambda values, rows: values @ rows.swapaxes(-1, -2), flat, crossed(axes), 4).ball(x.dtype)
     if mask is not None:
         read = multiply(read, moved(mask, lambda m: m.reshape(n, offset_group, 1, -1)))

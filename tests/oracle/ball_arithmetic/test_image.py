@@ -1,5 +1,7 @@
 """Pools, images and signals in ball arithmetic: weights that sum to one, ties that stay open."""
 
+import contextlib
+
 import numpy as np
 import pytest
 from driftnet.oracle.ball_arithmetic.ball import Undecided
@@ -199,6 +201,13 @@ def test_what_stands_beyond_an_image_may_be_interpolated_along_another_axis():
     for lost, is_right in ((8.34e-7, True), (1e-4, False)):
         seen[0, 0, 3, 2] = 1 - lost
         assert holds(ball, seen) == is_right, f"an element that is off by {lost} beyond the image"
+
+
+@pytest.mark.parametrize(("mode", "is_open"), [("linear", True), ("cubic", True), ("nearest", False)])
+def test_what_is_weighed_by_nothing_beside_an_infinity_is_open(mode, is_open):
+    image = np.float32([[[[np.inf, 1], [2, 3]]]])
+    with pytest.raises(Undecided) if is_open else contextlib.nullcontext():
+        apply("Resize", image, None, np.float32([1, 1, 1, 2]), mode=mode)
 
 
 @pytest.mark.parametrize("beyond", [1.0, 3e38, np.inf, np.nan])
