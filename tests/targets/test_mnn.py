@@ -226,10 +226,10 @@ def test_images_keep_the_range_of_calibration(tmp_path):
     assert (tmp_path / "0000.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("op", ["HardSigmoid", "Celu", "ThresholdedRelu"])
+@pytest.mark.parametrize("op", ["HardSigmoid", "Celu", "ThresholdedRelu", "GlobalLpPool"])
 def test_numbers_of_attributes_are_constants_in_half_precision_too(runner, op):
-    x = np.array([0.3, 1, -2.7, 5.3], np.float32)
-    given = {} if op == "HardSigmoid" else {"alpha": 0.3}
+    x = np.array([0.3, 1, -2.7, 5.3], np.float32).reshape((1, 1, 2, 2) if op == "GlobalLpPool" else 4)
+    given = {"HardSigmoid": {}, "GlobalLpPool": {"p": 3}}.get(op, {"alpha": 0.3})
     found = look(Trial(one(op, x, **given), resolve("mnn"), {"fp16": True}, runner))
     assert found.word is Word.AGREES, found.message
 

@@ -5,6 +5,7 @@ way may be rounded otherwise by a converter.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Container
 from copy import deepcopy
 
@@ -20,8 +21,12 @@ from driftnet.oracle.tolerances.table import FOLDING_ERROR, HALF_ROUNDING, HALF_
 from onnx import GraphProto, numpy_helper
 
 # Of thirty with such attributes MNN's converter does so with these.
-HALVED = ("Celu", "Gemm", "HardSigmoid", "Shrink", "ThresholdedRelu")
-"""Operators whose numbers in attributes a converter makes constants of."""
+HALVED = {
+    **dict.fromkeys(("Celu", "Gemm", "HardSigmoid", "Shrink", "ThresholdedRelu"), 2),
+    **dict.fromkeys(("GlobalLpPool", "LpPool"), math.ceil(math.log(np.finfo(np.float32).max))),
+}
+"""Operators whose numbers in attributes a converter makes constants of, and of how many roundings of these their results
+are off: a norm s ** (1/p) by ln s of that of 1/p."""
 
 
 def precomputed(question: Question) -> Question:
@@ -68,7 +73,7 @@ def halved(question: Question) -> Question:
         question,
         inexact={**question.inexact, **inexact},
         coarse=frozenset({*inexact, *inside}),
-        approximations={**question.approximations, **dict.fromkeys(HALVED, float(2 * HALF_ROUNDING))},
+        approximations={**question.approximations, **{op: float(n * HALF_ROUNDING) for op, n in HALVED.items()}},
     )
 
 
