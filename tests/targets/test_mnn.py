@@ -226,11 +226,21 @@ def test_images_keep_the_range_of_calibration(tmp_path):
     assert (tmp_path / "0000.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("op", ["HardSigmoid", "Celu", "ThresholdedRelu", "GlobalLpPool"])
+@pytest.mark.parametrize("op", ["HardSigmoid", "Celu", "ThresholdedRelu", "LpPool"])
 def test_numbers_of_attributes_are_constants_in_half_precision_too(runner, op):
-    x = np.array([0.3, 1, -2.7, 5.3], np.float32).reshape((1, 1, 2, 2) if op == "GlobalLpPool" else 4)
-    given = {"HardSigmoid": {}, "GlobalLpPool": {"p": 3}}.get(op, {"alpha": 0.3})
+    x = np.array([0.3, 1, -2.7, 5.3], np.float32)
+    given = {} if op == "HardSigmoid" else {"alpha": 0.3}
+    if op == "LpPool":
+        x, given = x.reshape(1, 1, 2, 2), {"p": 3, "kernel_shape": [1, 1], "strides": [1, 1]}
     found = look(Trial(one(op, x, **given), resolve("mnn"), {"fp16": True}, runner))
+    assert found.word is Word.AGREES, found.message
+
+
+def test_a_shape_that_no_feed_changes_is_a_constant_in_half_precision(runner):
+    cast = helper.make_node("Cast", ["s"], ["c"], to=TensorProto.FLOAT)
+    nodes = [helper.make_node("Shape", ["x"], ["s"]), cast, helper.make_node("Div", ["t", "c"], ["y"])]
+    case = models.case(nodes, {"x": models.grid((3,)), "t": np.array([-0.26239], np.float32)}, outputs=[("y", 1, [1])])
+    found = look(Trial(case, resolve("mnn"), {"fp16": True}, runner))
     assert found.word is Word.AGREES, found.message
 
 

@@ -6,7 +6,7 @@ way may be rounded otherwise by a converter.
 
 import dataclasses
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 from copy import deepcopy
 
 import numpy as np
@@ -25,7 +25,7 @@ HALVED = {
     **dict.fromkeys(("Celu", "Gemm", "HardSigmoid", "Shrink", "ThresholdedRelu"), 2),
     **dict.fromkeys(("GlobalLpPool", "LpPool"), math.ceil(math.log(np.finfo(np.float32).max))),
 }
-"""Operators whose numbers in attributes a converter makes constants of, and of how many roundings of these their results
+"""Operators whose numbers in attributes a converter makes constants of, and by how many of their roundings the results
 are off: a norm s ** (1/p) by ln s of that of 1/p."""
 
 
@@ -37,15 +37,23 @@ def precomputed(question: Question) -> Question:
         """None of them an output. To record them takes a run, so that is asked last."""
         return all(name in question.records[0] and name not in graph.outputs for name in node.outputs if name)
 
-    nodes = _constant_nodes(graph, gives_arrays)
-    if not nodes:
+    def is_settled(node: Node) -> bool:
+        return gives_arrays(node) and all(
+            np.array_equal(record[node.outputs[0]], question.records[0][node.outputs[0]]) for record in question.records
+        )
+
+    # A shape that no feed changes may be static, and a constant then.
+    settled = [node for node in graph.nodes if node.op in ("Shape", "Size") and is_settled(node)]
+    known = {node.outputs[0] for node in settled}
+    nodes = [*settled, *_constant_nodes(graph, gives_arrays, known)]
+    if len(nodes) == len(settled):
         return question
     values = {name: question.records[0][name] for node in nodes for name in node.outputs if name}
     model = deepcopy(question.case.proto)
     refill(model.graph.node, [node for node in model.graph.node if not values.keys() >= set(node.output) - {""}])
     model.graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in values.items())
     case = dataclasses.replace(question.case, model=model.SerializeToString())
-    balls = evaluate(dataclasses.replace(graph, nodes=tuple(nodes)), {}).balls
+    balls = evaluate(dataclasses.replace(graph, nodes=tuple(nodes)), {name: values[name] for name in known}).balls
     errors = {
         name: float(np.max(balls[name].error, initial=0.0)) for name in values if isinstance(balls.get(name), Ball)
     }
@@ -93,9 +101,11 @@ def folded(graph: Graph) -> dict[str, np.ndarray]:
     return constants
 
 
-def _constant_nodes(graph: Graph, may: Callable[[Node], bool] = lambda node: True) -> list[Node]:
-    """The nodes, of those that `may` be, whose results depend on constants alone."""
-    known, nodes = set(graph.constants), []
+def _constant_nodes(
+    graph: Graph, may: Callable[[Node], bool] = lambda node: True, more: Collection[str] = ()
+) -> list[Node]:
+    """The nodes, of those that `may` be, whose results depend on constants alone, and on what there is `more`."""
+    known, nodes = {*graph.constants, *more}, []
     for node in graph.nodes:
         if is_constant(node, known, graph) and may(node):
             nodes.append(node)
