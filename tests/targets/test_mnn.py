@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -14,6 +15,7 @@ from driftnet.findings.trial import Trial, look
 from driftnet.generators import bulk
 from driftnet.model.verdict import Outcome, Word
 from driftnet.targets.environments import resolve
+from driftnet.targets.interface import StageError
 from driftnet.targets.mnn import target as mnn
 from onnx import TensorProto, helper
 
@@ -216,6 +218,12 @@ def test_a_crash_of_the_quantizer_is_an_observation(runner):
     assert observation.last.stage == "quantize"
     assert observation.last.outcome is Outcome.CRASH, "KL on LRN crashes MNN 3.6.1, in a child of the worker"
     assert observation.last.signal == "SIGSEGV"
+
+
+def test_an_output_without_a_shape_is_an_error_of_mnn_s_and_no_mistake_of_its_plug_in():
+    module = SimpleNamespace(forward=lambda given: [SimpleNamespace(shape=None)])
+    with pytest.raises(StageError, match="knows no shape"):
+        mnn._forward(module, (), {"y": "float32"})
 
 
 def test_images_keep_the_range_of_calibration(tmp_path):

@@ -329,6 +329,8 @@ def _forward(module: Any, arrays: Sequence[np.ndarray], outputs: Mapping[str, st
     results = module.forward([_variable(x) for x in arrays])
     if len(results) != len(outputs):
         raise StageError(f"forward gave {len(results)} of {len(outputs)} outputs")
+    if any(result.shape is None for result in results):  # of what could not be computed nothing is known
+        raise StageError("forward gave an output of which it knows no shape")
     return {name: _array(result, outputs[name]) for name, result in zip(outputs, results)}
 
 
