@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from typing import Any, TypeVar
 
 import numpy as np
-from driftnet.model.inspect import Case, all_nodes, digest, graph_inputs, nodes
+from driftnet.model.inspect import Case, all_nodes, declared_dims, graph_inputs, nodes
 from driftnet.model.submodel import Record, Recording, reads, recording
 from driftnet.run.reference import ReferenceError
 from driftnet.targets.interface import Target
@@ -66,7 +66,7 @@ class Problem:
         if name_of(case, recipe) in self.shown:
             return False
         shown = self._show(case, recipe)
-        taken = bool(shown) and self._can_calibrate(case)
+        taken = bool(shown) and self._can_calibrate(case) and self._keeps_its_word(case)
         if taken and at_length and self._compute_the_same(case, at_length):
             taken = shown == self._show(at_length, recipe)
         if taken:
@@ -98,6 +98,14 @@ class Problem:
         except ReferenceError:
             return False
 
+    def _keeps_its_word(self, case: Case) -> bool:
+        """Whether outputs come in the shapes that are declared, or did not before either: a compiler that believes what
+        is declared would fail for that alone."""
+        try:
+            return _as_declared(case, self.record(case)) or not _as_declared(self.case, self.recording().feeds)
+        except ReferenceError:
+            return True
+
     def outline(self) -> tuple[Any, ...]:
         """The measures of the best case that say how large it is."""
         return tuple(islice(self.measured(), OUTLINE))
@@ -115,9 +123,20 @@ class Problem:
         return self._recorded[1]
 
 
+def _as_declared(case: Case, recorded: Sequence[Mapping[str, np.ndarray]]) -> bool:
+    """Whether every output that is recorded has the rank and the fixed dims that the model declares of it."""
+    declared = {v.name: declared_dims(v) for v in case.proto.graph.output if v.type.tensor_type.HasField("shape")}
+    return all(
+        len(dims) == record[name].ndim and all(isinstance(d, str) or d == n for d, n in zip(dims, record[name].shape))
+        for record in recorded
+        for name, dims in declared.items()
+        if name in record
+    )
+
+
 def name_of(case: Case, recipe: Recipe) -> str:
     """What tells a case under a recipe from any other."""
-    return digest(case) + json.dumps(dict(recipe), sort_keys=True)
+    return case.digest + json.dumps(dict(recipe), sort_keys=True)
 
 
 def shrink(items: Sequence[T], test: Callable[[list[T]], bool], *, least: int = 0, grain: int = 1) -> list[T]:

@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
-from driftnet.model.inspect import Case, all_nodes, digest, elements, nodes
+from driftnet.model.inspect import Case, all_nodes, declared_dims, elements, nodes
 from driftnet.model.submodel import needless, reads
 from driftnet.reduce.problem import array_complexity, shrink
 from driftnet.reduce.reducer import Reduced, reduce
 from onnx import helper
 
+from tests.support import models
 from tests.support import reduction as tools
 
 RNG = np.random.default_rng(0)
@@ -55,7 +56,7 @@ def test_the_result_reproduces_and_is_valid():
 
 def test_reduction_is_deterministic():
     results = [reduced(tools.cnn(3, planted=1), tools.on_valid(tools.folds_scale_by_group)) for _ in range(2)]
-    assert digest(results[0].case) == digest(results[1].case), "two reductions of one case differ"
+    assert results[0].case.digest == results[1].case.digest, "two reductions of one case differ"
     assert results[0].calls == results[1].calls, "two reductions of one case took different numbers of runs"
 
 
@@ -93,11 +94,21 @@ def test_no_candidate_is_tried_twice():
     seen: list[str] = []
 
     def bug(case: Case, recipe: object) -> bool:
-        seen.append(digest(case))
+        seen.append(case.digest)
         return tools.is_valid(case) and tools.folds_scale_by_group(case, {})
 
     reduced(tools.cnn(3, planted=1), bug)
     assert len(seen) == len(set(seen)), f"{len(seen) - len(set(seen))} of {len(seen)} candidates were tried again"
+
+
+def test_a_result_whose_size_depends_on_numbers_keeps_the_size_that_is_declared():
+    node = helper.make_node("NonMaxSuppression", ["boxes", "scores", "most"], ["y"])
+    feed = {"boxes": np.float32([[[0, 0, 1, 1], [2, 2, 3, 3]]]), "scores": np.float32([[[1, 2]]])}
+    case = models.case([node], feed, {"most": np.int64([2])}, outputs=[("y", 7, (2, 3))], opset=11)
+    result = reduced(case, tools.on_valid(tools.contains("NonMaxSuppression")))
+    (declared,) = result.case.proto.graph.output
+    (made,) = tools.record(result.case)
+    assert declared_dims(declared) == list(made[declared.name].shape)
 
 
 @pytest.mark.parametrize("op", ["Conv", "Relu", "GlobalAveragePool", "ConvTranspose"])
