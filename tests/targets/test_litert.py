@@ -26,6 +26,9 @@ SAYS = {
         "convert",
         "ConverterError: Could not translate MLIR to FlatBuffer.<string>:1:1: error: 'tf.Acos' op is neither a custom",
     ): "operator that LiteRT has not",
+    ("execute", "ValueError: Didn't find op for builtin opcode 'ELU' version '1'. An older"): (
+        "operator without a reference kernel"
+    ),
     ("execute", "in which place the channels of y0 are cannot be told from its shape"): "layout that cannot be told",
     ("convert", "AssertionError: ERROR: Invalid auto_pad attribute: SAME_LOWER; in ops/Conv.py"): (
         "form of an operator not supported"

@@ -150,6 +150,7 @@ _ERROR = r"(?<=error: )(failed to legalize operation 'torch\.operator'.*?name = 
 
 REFUSED = (
     ("operator without a lowering", r"failed to legalize operation 'torch\.operator'.*", _SUPPORT),
+    ("attribute that is not imported", r"ONNX importer does not support generic node attribute type \w+", _SUPPORT),
     ("opset that onnx cannot raise", r"onnx makes no opset \d+ of it", _SUPPORT),
     ("type not supported", r"doubles are computed as floats|Unsupported builtin tensor type", _SUPPORT),
 )
