@@ -13,7 +13,6 @@ from driftnet.commands import redtest
 from driftnet.commands.testing import Divergence, Settled
 from driftnet.findings import corpus
 from driftnet.model.case import Case
-from driftnet.model.inspect import digest
 from driftnet.model.signature import hash8
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import reduce
@@ -70,7 +69,7 @@ class Watched:
     def _called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         __tracebackhide__ = True
         name = next((name for name, value in kwargs.items() if isinstance(value, Case)), "")
-        if name and self.failure and digest(kwargs[name]) != digest(self.failure.case):
+        if name and self.failure and kwargs[name].digest != self.failure.case.digest:
             raise Settled(str(self.failure.error))
         try:
             return self.test(*args, **kwargs)
@@ -120,7 +119,7 @@ def reduced(watched: Watched, runner: Runner, folder: Path) -> str:
         return ""
     case, expected = smallest[0], runner.reference.run(smallest[0]).outputs
     name = watched.test.__name__.removeprefix("test_")
-    there = redtest.begun(folder) / "own" / f"test_{name}_{hash8(digest(case))}"
+    there = redtest.begun(folder) / "own" / f"test_{name}_{hash8(case.digest)}"
     if not there.exists():
         with corpus.whole(there) as draft:
             corpus.write_model(case, expected, draft)

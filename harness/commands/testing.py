@@ -22,7 +22,7 @@ from driftnet.findings.pipeline import examine, known_by, to_save
 from driftnet.findings.pursuing import Finding
 from driftnet.findings.trial import Trial, watch
 from driftnet.learning.study import proposal, sharing, study
-from driftnet.model.inspect import Case, digest, graph_inputs
+from driftnet.model.inspect import Case, graph_inputs
 from driftnet.model.verdict import Word
 from driftnet.run.runner import Runner
 from driftnet.targets import recipe as recipes
@@ -128,7 +128,7 @@ class Examiner:
         no feed.
         """
         __tracebackhide__ = True
-        asked = Asked(digest(case), target, repr(recipe))
+        asked = Asked(case.digest, target, repr(recipe))
         try:
             answer = self.latest.known(asked) or self._answer(self._trial(case, target, recipe or {}))
         except UserError as e:

@@ -16,7 +16,7 @@ from driftnet.findings.explaining import Effort
 from driftnet.findings.issues import KnownIssue, KnownIssues
 from driftnet.findings.pipeline import Examination, examine
 from driftnet.findings.trial import Trial
-from driftnet.model.inspect import Case, computing, digest
+from driftnet.model.inspect import Case, computing
 from driftnet.model.signature import folder_name
 from driftnet.model.verdict import Kind, Verdict, Word
 from driftnet.reduce.problem import ExhaustedError
@@ -44,7 +44,7 @@ def diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
         effort = Effort(REDUCED * inquiry.allowance.left, stop=inquiry.reducing)
         if nodes:  # of the model as a whole nothing is known without it
             effort = replace(effort, calls=max(0, inquiry.left - RESERVED))
-        trial = replace(inquiry.trial, case=inquiry.frames.get(digest(case), case))
+        trial = replace(inquiry.trial, case=inquiry.frames.get(case.digest, case))
         try:
             if trial.quantizes and kernels.used(trial):  # or it may be taken for the rounding that hides it
                 trial = kernels.uncovered(trial, *inquiry.watch(trial))[0]

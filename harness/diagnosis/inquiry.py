@@ -13,7 +13,7 @@ from driftnet.diagnosis.views import Distribution, Point
 from driftnet.findings.issues import KnownIssue
 from driftnet.findings.trial import Ran, Trial, watch
 from driftnet.model.framed import framed
-from driftnet.model.inspect import Case, Feed, digest
+from driftnet.model.inspect import Case, Feed
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.model.windows import Judged
 from driftnet.oracle.tolerances.table import LEAST_CHANGE, LOST
@@ -94,7 +94,7 @@ class Inquiry:
             trial = replace(trial, case=within)
             there = self.judged(trial)
             if there.in_values or not there.failed:
-                self.frames[digest(case)] = within
+                self.frames[case.digest] = within
                 return there
         return verdict
 

@@ -12,7 +12,6 @@ from driftnet.diagnosis.inside import in_form, look_inside, made_by_cutting
 from driftnet.diagnosis.localize import Fault
 from driftnet.diagnosis.result import Checked
 from driftnet.diagnosis.views import distribution
-from driftnet.model.inspect import digest
 from driftnet.model.submodel import Recording, UnrecordedError, submodel
 from driftnet.model.verdict import Observation, Tier
 from driftnet.model.windows import live_nodes
@@ -42,7 +41,7 @@ def weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found)
             _, seen = inquiry.watch(replace(trial, case=fault.case))
             if not seen or not seen.outputs:
                 continue
-            if digest(fault.case) in inquiry.frames:
+            if fault.case.digest in inquiry.frames:
                 seen = replace(seen, outputs=tuple(map(in_form, seen.outputs, recorded.feeds)))
             alone = fault.verdict.failed and not is_wrong(fault.verdict, checked.verdict)
             if alone or made_by_cutting(fault, seen.outputs, inside, recorded):

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -217,6 +217,22 @@ def _seen(trial: Trial, fresh: bool) -> Verdict | Observation:
 def _refused(trial: Trial) -> Verdict | None:
     """The verdict on a case that no target is to blame for."""
     case = trial.case
+    if unfit := _unfit(case):
+        return unfit
+    reference = trial.runner.reference.run(case, trial.patience)
+    if reference.error:
+        return Verdict(Word.INVALID, message=explained(reference.error))
+    if reference.broken:
+        return Verdict(Word.ABSTAINS, message=reference.broken)
+    names = [value.name for value in case.proto.graph.output]
+    if unsaveable := [name for name in names if any(name not in outputs for outputs in reference.outputs)]:
+        return Verdict(Word.ABSTAINS, message=f"output {unsaveable[0]!r} is no tensor that numpy could hold")
+    return None
+
+
+@lru_cache(maxsize=2)
+def _unfit(case: Case) -> Verdict | None:
+    """The verdict on a case that nobody can run, by what it says itself; one is asked about under many recipes."""
     if custom := custom_operators(case.proto):
         node, op = custom[0]
         what = "a custom operator that nobody registered" if "::" in op else "none of ONNX, nor registered"
@@ -227,14 +243,6 @@ def _refused(trial: Trial) -> Verdict | None:
             validate_feed(case.proto, feed, "a feed")
     except UserError as e:  # onnxruntime itself lets one symbolic dim have two sizes
         return Verdict(Word.INVALID, message=e.message)
-    reference = trial.runner.reference.run(case, trial.patience)
-    if reference.error:
-        return Verdict(Word.INVALID, message=explained(reference.error))
-    if reference.broken:
-        return Verdict(Word.ABSTAINS, message=reference.broken)
-    names = [value.name for value in case.proto.graph.output]
-    if unsaveable := [name for name in names if any(name not in outputs for outputs in reference.outputs)]:
-        return Verdict(Word.ABSTAINS, message=f"output {unsaveable[0]!r} is no tensor that numpy could hold")
     return None
 
 

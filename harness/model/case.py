@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -65,6 +66,18 @@ class Case:
         """The parsed model. Shared: copy it before changing anything."""
         proto: onnx.ModelProto = onnx.ModelProto.FromString(self.model)
         return proto
+
+    @cached_property
+    def digest(self) -> str:
+        """A stable hexadecimal name for the model and everything it is fed."""
+        h = hashlib.sha256(self.model)
+        h.update(str(self.file or "").encode())
+        for feed in self.runs:
+            for name in sorted(feed):
+                x = np.asarray(feed[name])
+                h.update(f"{name}:{x.dtype.str}:{x.shape}".encode())
+                h.update(x.tobytes() if x.dtype.kind != "O" else repr(x.tolist()).encode())
+        return h.hexdigest()
 
 
 def _listed(words: Sequence[str], between: str, most: int) -> str:

@@ -1,7 +1,7 @@
-"""Case, as the harness sees it: size, feeds that fit, and a digest to remember it by."""
+"""Case, as the harness sees it: size, and feeds that fit."""
 
-import hashlib
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -49,7 +49,11 @@ def input_dtype(value: onnx.ValueInfoProto) -> np.dtype[Any]:
 
 def dtype_name(value: onnx.ValueInfoProto) -> str:
     """numpy's name of the element type that `value` is declared to have, "" where it is declared to have none."""
-    number = value.type.tensor_type.elem_type
+    return _dtype_name(value.type.tensor_type.elem_type)
+
+
+@cache
+def _dtype_name(number: int) -> str:
     return str(helper.tensor_dtype_to_np_dtype(number).name) if number in NUMBERED else ""
 
 
@@ -109,18 +113,6 @@ def elements(case: Case) -> int:
             for a in node.attribute:
                 total += int(np.prod(a.t.dims)) if a.HasField("t") else max(1, len(a.floats) + len(a.ints))
     return total + sum(int(x.size) for x in (case.feeds[0] if case.feeds else {}).values())
-
-
-def digest(case: Case) -> str:
-    """A stable hexadecimal name for the model and everything it is fed."""
-    h = hashlib.sha256(case.model)
-    h.update(str(case.file or "").encode())
-    for feed in case.runs:
-        for name in sorted(feed):
-            x = np.asarray(feed[name])
-            h.update(f"{name}:{x.dtype.str}:{x.shape}".encode())
-            h.update(x.tobytes() if x.dtype.kind != "O" else repr(x.tolist()).encode())
-    return h.hexdigest()
 
 
 UNNAMED = "?"

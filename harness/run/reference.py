@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from driftnet.model import external_data
 from driftnet.model.case import Feed
-from driftnet.model.inspect import Case, digest
+from driftnet.model.inspect import Case
 from driftnet.model.verdict import Outcome
 from driftnet.run.sandbox.zygote import Reply, Worker
 from driftnet.targets import interface
@@ -137,7 +137,7 @@ class Reference:
         return reply.value
 
     def _ask(self, function: str, case: Case, *args: int | str, seconds: float | None = None) -> Reply:
-        return self._reply((function, digest(case), *args), case.model, list(case.feeds), seconds)
+        return self._reply((function, case.digest, *args), case.model, list(case.feeds), seconds)
 
     def _reply(self, key: Key, model: bytes, feeds: list[Feed], seconds: float | None = None) -> Reply:
         if key in self._replies:

@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 from driftnet.model import external_data, graph
 from driftnet.model.artifact import UNTOLD, Artifact
-from driftnet.model.inspect import Case, digest, dtype_name, no_text
+from driftnet.model.inspect import Case, dtype_name, no_text
 from driftnet.model.simplest import simplest
 from driftnet.model.verdict import Observation, Outcome, StageRun
 from driftnet.run import health
@@ -420,7 +420,7 @@ class _Placed:
         later = {option.name for option in target.options if option.stage == "execute"}
         made_by = {name: value for name, value in self.options.items() if name not in later}
         samples = (case.calibration or case.feeds) if target.scheme(self.options) else ()
-        of_case = digest(dataclasses.replace(case, feeds=(), calibration=samples))
+        of_case = dataclasses.replace(case, feeds=(), calibration=samples).digest
         return self.installed.spec, self.installed.python, made_by, of_case
 
     def asked(self, stage: str, value: Any, tensors: Mapping[str, str] | None = None) -> Reply:

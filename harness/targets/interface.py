@@ -13,6 +13,7 @@ import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Dict, List, Mapping  # noqa: UP035  (others need Python 3.9, a worker may have 3.8)
 
 import numpy as np
@@ -230,6 +231,7 @@ MOST_TEXT = 2**24
 _HEADER = struct.Struct("<4sIQ")
 _MAGIC = b"DFT1"
 _DTYPE = re.compile(r"[<>|][biufc]\d{1,2}")
+_PLAIN = frozenset({type(None), bool, int, float, str})
 _ALIGNED = 16  # bytes: arrays that are views into a message lie where numpy reads them fast
 
 
@@ -308,16 +310,18 @@ def message_size(prefix: bytes | bytearray | memoryview) -> int | None:
 def _pack(v: Any, body: Encoded) -> Any:
     """`v` as a JSON value, its bytes added to `body`. (No closure: one that calls itself is a reference cycle, which
     kept every array that had been sent in memory.)"""
+    if type(v) in _PLAIN:
+        return v
     if isinstance(v, (np.ndarray, np.generic)):
         x = np.asarray(v)
         if x.dtype.kind in "OUT":
             return {"s": [list(x.shape), [str(y) for y in x.ravel()]]}
-        if not _DTYPE.fullmatch(x.dtype.str):
+        if not _dtype(x.dtype.str):
             raise TypeError(f"a {x.dtype} array cannot cross the pipe")
         return {"a": [x.dtype.str, list(x.shape), body.add(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)]}
-    if v is None or isinstance(v, (bool, int, float, str)):
+    if isinstance(v, (bool, int, float, str)):
         return v
-    if isinstance(v, Mapping):
+    if isinstance(v, (dict, Mapping)):  # to ask the second takes longer than all the rest
         return {"m": {str(k): _pack(x, body) for k, x in v.items()}}
     if isinstance(v, (list, tuple)):
         return [_pack(x, body) for x in v]
@@ -364,11 +368,17 @@ def _unpack(v: Any, body: _Body) -> Any:
     if kind != "a":
         raise WireError(f"unknown tag {kind!r}")
     code, shape, offset = x
-    if not _DTYPE.fullmatch(code):
+    dtype, shape = _dtype(code), _shape(shape)
+    if dtype is None:
         raise WireError(f"a {code!r} array cannot cross the pipe")
-    dtype, shape = np.dtype(code), _shape(shape)
     array = np.frombuffer(body.take(offset, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
     return array if not body.copy and array.flags.aligned else array.copy()
+
+
+@lru_cache(maxsize=64)
+def _dtype(code: str) -> np.dtype | None:
+    """The dtype that numpy writes so; None of what cannot cross the pipe."""
+    return np.dtype(code) if _DTYPE.fullmatch(code) else None
 
 
 def _shape(dims: Any) -> tuple[int, ...]:

@@ -18,7 +18,6 @@ from driftnet.causes.host import host_of
 from driftnet.generators import bulk
 from driftnet.generators.building import kernels, values
 from driftnet.generators.ops.table import OPERATORS
-from driftnet.model.inspect import digest
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.util.errors import UserError
 from msgspec.structs import replace
@@ -240,7 +239,7 @@ def test_the_processes_of_a_run_seek_everything_and_none_what_another_does():
 
 def test_what_was_never_asked_comes_first_and_without_steering_all_is_as_ever(tmp_path):
     plain, steered = drawn(tmp_path, steer=False), drawn(tmp_path, steer=True)
-    assert [digest(case) for case in plain] == [digest(bulk.case(3, index)) for index in range(20)]
+    assert [case.digest for case in plain] == [bulk.case(3, index).digest for index in range(20)]
     has = [sum(Form("GRU") in forms_in(coverage.drawn(host_of(case))) for case in cases) for cases in (plain, steered)]
     assert has[0] <= 2, "this seed was chosen for having few"
     assert has[1] >= TRIES, f"{has[1]} of 20 graphs have what was never asked, {has[0]} without steering"

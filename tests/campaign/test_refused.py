@@ -11,7 +11,7 @@ from driftnet.campaign.shard import Shard
 from driftnet.causes.host import host_of
 from driftnet.findings.pipeline import Examination
 from driftnet.generators import bulk
-from driftnet.model.inspect import Case, digest
+from driftnet.model.inspect import Case
 from driftnet.model.verdict import Verdict, Word
 from onnx import helper
 
@@ -118,7 +118,7 @@ def test_without_steering_what_was_refused_changes_no_case(tmp_path):
         for each in (shard, steered):
             each.drawing.refused_for(small(NEG), 0, refused("Not Support: ONNX::Neg"))
     cases = [shard.drawing.case(index, 0) for index in range(40)]
-    assert [digest(case) for case in cases] == [digest(bulk.case(3, index)) for index in range(40)]
+    assert [case.digest for case in cases] == [bulk.case(3, index).digest for index in range(40)]
     held = sum("Neg" in _ops(steered.drawing.case(index, 0)) for index in range(100))
     assert held <= sum("Neg" in _ops(bulk.case(3, index)) for index in range(100)) // 4
 

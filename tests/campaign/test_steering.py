@@ -11,7 +11,6 @@ from driftnet.causes.host import host_of
 from driftnet.causes.predicate import Atom
 from driftnet.findings.issues import KnownIssue
 from driftnet.generators import bulk
-from driftnet.model.inspect import digest
 from driftnet.run.runner import Runner
 from onnx import helper
 
@@ -53,9 +52,9 @@ def test_without_steering_and_for_one_index_in_ten_cases_are_drawn_as_ever(tmp_p
         plan = Plan(targets=("mnn",), corpus=tmp_path / "none", report=tmp_path, seed=3, steer=steer)
         shard = Shard(plan, None, stopping=lambda: True)
         shard.keeping.known_issues |= {"test_x": of_mnn(triggered(Atom("0.out.0.given", "is", True)))}
-        return [digest(shard.drawing.case(index, 0)) for index in range(40)]
+        return [shard.drawing.case(index, 0).digest for index in range(40)]
 
-    plain = [digest(bulk.case(3, index)) for index in range(40)]
+    plain = [bulk.case(3, index).digest for index in range(40)]
     assert drawn(False) == plain
     free = sum(a == b for a, b in zip(drawn(True), plain))
     assert 1 <= free <= 40 * 3 // KEPT, f"{free} of 40 cases have what a trigger says of every node"

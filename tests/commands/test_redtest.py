@@ -13,7 +13,7 @@ from driftnet.commands import redtest, testing
 from driftnet.commands.testing import Divergence, Examiner, Settled
 from driftnet.findings import corpus
 from driftnet.findings import trial as trials
-from driftnet.model.inspect import digest, elements, nodes
+from driftnet.model.inspect import elements, nodes
 from driftnet.model.signature import other_name
 from driftnet.model.verdict import Verdict, Word
 from driftnet.util.errors import UserError
@@ -121,7 +121,7 @@ def test_hypothesis_runs_a_failed_test_no_longer_than_to_the_next_case(monkeypat
     @settings(database=None, max_examples=20, deadline=None)
     @given(case=cases())
     def test(case):
-        drawn.append(digest(case))
+        drawn.append(case.digest)
         examiner.check(case, "mnn")
 
     with pytest.raises(Settled, match="it is broken"):

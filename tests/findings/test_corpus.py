@@ -16,7 +16,6 @@ from driftnet.commands.testing import Examiner
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.issues import issues
-from driftnet.model.inspect import digest
 from driftnet.model.verdict import Verdict, Word
 from driftnet.run.runner import Runner
 from driftnet.util.errors import UserError
@@ -42,7 +41,7 @@ def folder(tmp_path):
 
 def test_a_saved_case_reads_back_as_it_was(folder):
     loaded, saved = corpus.load(folder), saved_relu()
-    assert digest(loaded.case) == digest(saved.case)
+    assert loaded.case.digest == saved.case.digest
     assert np.array_equal(loaded.expected[0]["y"], saved.expected[0]["y"])
     same = ("id", "target", "recipe", "coarse", "fine", "verdict", "status", "runs", "reproduced")
     assert [getattr(loaded, name) for name in same] == [getattr(saved, name) for name in same]

@@ -18,7 +18,6 @@ from driftnet.handover import handover, markdown
 from driftnet.handover.claim import claims
 from driftnet.handover.control import Control, Proof, ablation
 from driftnet.handover.measures import Measured
-from driftnet.model.inspect import digest
 from driftnet.model.verdict import Observation, Outcome, StageRun, Verdict, Word
 from driftnet.targets.environments import Installed, declared, resolve
 from driftnet.targets.interface import Option
@@ -146,7 +145,7 @@ def test_a_case_with_what_is_handed_over_still_loads_as_it_was(handed_over, tmp_
     folder = handed_over("test_mnn_execute_wrong-values_gemm_f56c53d6")
     assert {"reproduce.py", "ISSUE.md", "case.json", "model.onnx"} <= {path.name for path in folder.iterdir()}
     before = corpus.load(saved_case(folder.name[-8:]))
-    assert digest(corpus.load(folder).case) == digest(before.case)
+    assert corpus.load(folder).case.digest == before.case.digest
     assert corpus.folders([tmp_path]) == [folder]
 
 

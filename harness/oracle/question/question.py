@@ -90,7 +90,8 @@ class Question:
     @cached_property
     def places(self) -> list[Place]:
         """Every output that is a tensor, of every feed."""
-        return [(feed, name) for feed, out in enumerate(self.expected) for name in self.graph.outputs if name in out]
+        names = [value.name for value in self.case.proto.graph.output]
+        return [(feed, name) for feed, out in enumerate(self.expected) for name in names if name in out]
 
     def pair(self, place: Place) -> tuple[np.ndarray, np.ndarray]:
         """(observed, expected) there."""

@@ -262,9 +262,10 @@ class Worker:
 
 def make_empty(folder: Path) -> None:
     """Make `folder` an empty directory, whatever a worker has made of it."""
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        folder.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.lexists(folder):
+        if folder.is_symlink() or not folder.is_dir():
+            folder.unlink()
+        shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
 
 
