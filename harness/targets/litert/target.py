@@ -248,7 +248,7 @@ LITERT = Target(
         ),
         Rule("result that hangs on no input", "convert", r"Output tensors of a Functional model must be", _README),
         Rule("operator that LiteRT has not", "execute", r"Make sure you invoke the Flex delegate", _FLEX),
-        Rule("operator without a reference kernel", "execute", r"Didn't find op for builtin opcode '\w+'", _FLEX, _PLAIN),
+        Rule("operator without a reference kernel", "execute", r"Didn't find op for builtin opcode", _FLEX, _PLAIN),
         Rule("form of an operator not supported", "convert", r"Pull requests are welcome|Invalid auto_pad ", _README),
         Rule("layout that cannot be told", "execute", r"in which place the channels of .* cannot be told", _README),
         Rule("results that cannot be told apart", "execute", r"which of several results is which", _README),

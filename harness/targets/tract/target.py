@@ -131,7 +131,8 @@ REFUSED = (
     (
         "shape that has to be known",
         r"Undetermined symbol|unify .*Sym\(|square of symbols|known dimension|concrete dim|TDim is not a number|"
-        r"Can not compute output shape|symbolic dimension not supported|rewiring expansion.*expected \S*\b[a-z]\w*\S* got",
+        r"Can not compute output shape|symbolic dimension not supported|"
+        r"rewiring expansion.*expected \S*\b[a-z]\w*\S* got",
         _ONNX,
     ),
     (
