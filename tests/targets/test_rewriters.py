@@ -1,5 +1,6 @@
 """Rewriters of ONNX models: what the adapters promise. Those that are not installed get an environment."""
 
+import numpy as np
 import onnx
 import pytest
 from driftnet.findings.trial import Trial, look
@@ -53,6 +54,14 @@ def test_blocks_of_an_older_opset_are_a_documented_refusal(runner):
     case = models.case(blocks, {"x": models.grid((2, 4))}, scales, outputs=[("y", TensorProto.UINT8, (2, 4))], opset=21)
     verdict = look(Trial(case, resolve("onnx-passes"), {"opset": "down"}, runner))
     assert (verdict.word, verdict.rule) == (Word.REJECTS, "not in that opset"), verdict.message
+
+
+def test_an_opset_of_which_onnxruntime_has_no_kernel_is_a_documented_refusal(runner):
+    pool = helper.make_node("MaxRoiPool", ["x", "rois"], ["y"], pooled_shape=[1, 1])
+    feed = {"x": models.grid((1, 1, 4, 4)), "rois": np.float32([[0, 0, 0, 2, 2]])}
+    case = models.case([pool], feed, {}, outputs=[("y", 1, (1, 1, 1, 1))], opset=21)
+    verdict = look(Trial(case, resolve("onnx-passes"), {"opset": "up"}, runner))
+    assert (verdict.word, verdict.rule) == (Word.REJECTS, "no kernel in that opset"), verdict.message
 
 
 CHANGES = {

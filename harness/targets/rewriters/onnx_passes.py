@@ -61,6 +61,7 @@ _CONVERTER = {"tool": ("version_converter",)}
 _INFERENCE = {"tool": ("shape_inference",)}
 _DOCS = "https://github.com/onnx/onnx/blob/main/docs/VersionConverter.md"
 _KERNELS = "https://github.com/microsoft/onnxruntime/blob/main/docs/OperatorKernels.md"
+_NO_KERNEL = r"Could not find an implementation for|Failed to find kernel for"
 _NOT_THERE = r"not supported (when|in|for Opset) |[Uu]nsupported |is unallowed|must have value none"
 
 ONNX_PASSES = Target(
@@ -93,6 +94,6 @@ ONNX_PASSES = Target(
         Rule("no adapter", "convert", r"No Adapter (From|To) Version|No Previous Version of", _DOCS),
         Rule("not in that opset", "convert", _NOT_THERE, _DOCS),
         # It is valid there; onnxruntime's kernels for the newest opsets come later.
-        Rule("no kernel in that opset", "execute", r"Could not find an implementation for", _KERNELS, _CONVERTER),
+        Rule("no kernel in that opset", "execute", _NO_KERNEL, _KERNELS, _CONVERTER),
     ),
 )
