@@ -84,6 +84,10 @@ class Score:
         told = [part / whole for part, whole in shares if whole]
         return sum(told) / len(told) if told else 1.0
 
+    def __add__(self, other: "Score") -> "Score":
+        """The score on the instances of both."""
+        return Score(**{name: n + getattr(other, name) for name, n in vars(self).items()})
+
     def as_json(self) -> dict[str, Any]:
         """The score as a JSON value."""
         return {**vars(self), "accuracy": round(self.accuracy, 3)}

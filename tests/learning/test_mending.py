@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from driftnet.causes import record
@@ -13,8 +14,10 @@ from driftnet.findings import arrange, corpus
 from driftnet.findings.issues import issues
 from driftnet.findings.pipeline import Care, examine
 from driftnet.findings.trial import Trial
-from driftnet.learning.mending import mend, missed, remember
+from driftnet.learning import mending
+from driftnet.learning.mending import SEEDS, mend, missed, remember
 from driftnet.learning.study import proposal, study
+from driftnet.learning.trigger import Score
 from driftnet.model.case import Case
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
@@ -80,4 +83,19 @@ def test_nothing_is_written_where_what_was_missed_does_not_fail(root: Path, runn
     (issue,) = issues(root)
     sound = one("MaxPool", grid((1, 3, 4, 4)), kernel_shape=[2, 2], strides=[1, 1])
     told = list(mend(root, resolve(NEEDS_STRIDES), runner, {issue.id: [(sound, PLAIN)]}))
+    assert record.below(root)[0].trigger == NARROW, f"{told}"
+
+
+def test_a_trigger_that_errs_on_the_second_seed_is_not_written(
+    root: Path, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (issue,), measured = issues(root), mending.compare
+
+    def lucky(*given: Any, seed: int, **named: Any) -> list[Score]:
+        had, has = measured(*given, seed=seed, **named)
+        return [had, has if seed == SEEDS[0] else Score(40, right=10, failing=20, found=0, named=10)]
+
+    monkeypatch.setattr(mending, "compare", lucky)
+    told = list(mend(root, resolve(NEEDS_STRIDES), runner, {issue.id: [(pool("AveragePool", 3), PLAIN)]}))
+    assert "given up" in told[0], f"it was tried: {told}"
     assert record.below(root)[0].trigger == NARROW, f"{told}"
