@@ -47,6 +47,10 @@ TELLING = ("constant saturates", "infinite scale", "no range", "operator removed
 """Classes in which all that was read came from one function of the quantizer."""
 
 
+CHECKS = ("RuntimeError",)
+"""Exceptions that are raised where a result is checked: what went wrong was done somewhere else."""
+
+
 @dataclass(frozen=True)
 class Where:
     """The place of a failure.
@@ -77,6 +81,11 @@ class Where:
     def tells(self) -> bool:
         """Whether two failures at this place are likely to be one bug."""
         return self.sort in ("crash", "error")
+
+    @property
+    def is_a_check(self) -> bool:
+        """Whether a result was checked there: that two failures ended so does not make them one."""
+        return self.sort == "error" and self.keys[-1] in CHECKS
 
     @property
     def function(self) -> str:

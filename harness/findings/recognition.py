@@ -253,7 +253,9 @@ def is_of_one_damage(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> 
 
 
 def is_same_place(cause: CauseRecord, failed: Symptom) -> bool:
-    """Whether it failed in the place by which findings are merged into causes: whoever called the function, whatever
-    node an artifact of that class is wrong at."""
+    """Whether it failed in the place by which findings are merged into causes: whoever called the function, unless that
+    only checks what others did, whatever node an artifact of that class is wrong at."""
     place, there = cause.place, failed.where
-    return place.is_one_with(there) or (place.class_tells and (place.sort, place.keys) == (there.sort, there.keys))
+    return (place.is_one_with(there) and not place.is_a_check) or (
+        place.class_tells and (place.sort, place.keys) == (there.sort, there.keys)
+    )

@@ -9,19 +9,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from driftnet.causes.facts import recipe_facts
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.causes.record import CauseRecord, Severity, Status
-from driftnet.findings.issues import HEAP, KnownIssue, KnownIssues, Symptom
+from driftnet.findings.issues import HEAP, KnownIssue, KnownIssues, Symptom, issues
 from driftnet.findings.known import explain
-from driftnet.findings.recognition import Recognizer, asked_for, is_trusted
+from driftnet.findings.recognition import Recognizer, asked_for, is_same_place, is_trusted
+from driftnet.learning.experiment import computed
 from driftnet.model.case import Case
 from driftnet.model.verdict import Kind
 from driftnet.reduce.reducer import reduce
+from driftnet.targets.environments import declared
 from onnx import helper
 
 from tests.findings.test_known import COARSE, issue, small
 from tests.support import reduction as tools
+from tests.support.paths import CORPUS
+from tests.support.rules import assert_each
 
 RELIABLE = {"instances": 40, "right": 40, "failing": 9, "found": 9, "named": 9, "accuracy": 1.0}
 CRASH = Where("crash", ("_mnncengine MNN::onComputeSize", "_mnncengine MNN::run"))
@@ -381,3 +386,33 @@ def test_what_one_function_of_a_quantizer_does_to_an_artifact_is_known_at_any_no
     vague = triggered(is_op("Gelu"), where=wrong)
     failed = Symptom(COARSE, "y", "Neg", where=wrong)
     assert Recognizer(CASE, {}, dict).recognized(KnownIssues([vague]), failed) is None, "many functions make scales"
+
+
+def test_no_trusted_trigger_of_the_corpus_claims_the_case_of_another_cause(runner):
+    everything = issues(CORPUS)
+
+    def rule(one: KnownIssue) -> None:
+        cause = one.saved.cause
+        failed = replace(one.symptom, where=cause.of_case(one.id).place)
+        alike = (
+            other
+            for other in everything
+            if other.saved.cause
+            and other.saved.cause.id != cause.id
+            and other.symptom.sort == failed.sort
+            and not is_same_place(other.saved.cause.of_case(other.id), failed)
+        )
+        options = recipe_facts(declared(one.saved.target), one.saved.recipe)
+        recognizer = Recognizer(one.saved.case, options, lambda: computed(one.saved.case, runner.reference))
+        found = recognizer.recognized(KnownIssues(alike), failed)
+        assert not (found and found.sure), f"a case of {cause.id}, which {found.issue.saved.cause.id} claims"
+
+    assert_each((one for one in everything if one.saved.cause), rule, named=lambda one: one.id)
+
+
+def test_what_ends_in_one_check_is_not_one_by_that_place():
+    for raised, is_known in (("RuntimeError", False), ("KeyError", True)):
+        where = Where("error", ("onnxruntime/quantization/onnx_quantizer.py quantize_model", raised))
+        known = triggered(is_op("Abs"), where=where)
+        found = recognized([known], CASE, Symptom(COARSE, output="y", where=where))
+        assert (found is not None) == is_known, f"{raised} at one place"
