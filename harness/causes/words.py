@@ -60,7 +60,8 @@ def _opposites(region: Region, needed: Sequence[str]) -> Iterator[str]:
     tried = {aspect.removesuffix(".stated") for aspect in needed}
     for atom in region.atoms:
         if isinstance(atom.value, bool) and {atom.fact, atom.fact.removesuffix(".stated")} & tried:
-            yield _of_role(Atom(atom.fact, "not" if atom.test == "is" else "is", atom.value))
+            opposite = Atom(atom.fact, "is", atom.value != (atom.test == "is"))
+            yield _of_role(opposite) if atom.role >= 0 else _general(opposite)
 
 
 def _in_doubt(score: Mapping[str, float]) -> str:
@@ -124,7 +125,9 @@ def _in_words(region: Region, shape: Shape) -> tuple[str, str]:
             long = named[role].count(",") > 1
             whose = f"the {_ORDINALS[role]} node: " if in_a_row and long else f"{named[role]} "
             parts.append((whose if shape.roles > 1 else "") + ", ".join(words))
-    general = [w for atom in region.of_role(-1) if (w := _general(atom))]
+    options = [_option(atom) for atom in region.of_role(-1) if atom.fact.startswith(_RECIPE)]
+    general = [w for atom in region.of_role(-1) if not atom.fact.startswith(_RECIPE) and (w := _general(atom))]
+    general += options and [f"under {', '.join(options)}"]
     with_ = "; ".join(parts)
     said = f" {with_}" if with_ and shape.roles == 1 else f": {with_}" if with_ else ""
     return chain, f"{said}; {', '.join(general)}" if general else said
@@ -175,6 +178,13 @@ def _outside(atom: Atom) -> str:
             return say(Atom(atom.fact, "not", atom.value))
         case "not":
             return say(Atom(atom.fact, "is", atom.value))
+    if atom.fact.startswith(_RECIPE) or _LIKE_PEOPLE.fullmatch(atom.fact.partition(".")[2]):
+        if atom.test == "in":
+            return say(Atom(atom.fact, "not", atom.value))
+        if isinstance(atom.value, int):
+            return say(
+                Atom(atom.fact, *(("most", atom.value - 1) if atom.test == "least" else ("least", atom.value + 1)))
+            )
     here = say(atom)
     for test, beyond in ((" one of ", " none of "), (" at least ", " below "), (" at most ", " above ")):
         if test in here:
@@ -272,18 +282,17 @@ _OTHER: Sequence[tuple[str, str]] = (
     (r"attr\.(\w+)\.least", "least of `{0}`"),
     (r"attr\.(\w+)\.most", "greatest of `{0}`"),
     (r"attr\.(\w+)\.length", "length of `{0}`"),
-    (r"in\.(\d+)\.(dtype|rank|magnitude|elements)", "{1} of {o}"),
+    (r"in\.(\d+)\.(magnitude)", "{1} of {o}"),
     (r"in\.(\d+)\.smallest", "smallest magnitude in {o}"),
     (r"in\.(\d+)\.dim\.(-?\d+)", "dim {1} of {o}"),
-    (r"in\.(\d+)\.from", "{o}"),
-    (r"in\.(\d+)\.maker", "maker of {o}"),
     (r"in\.(\d+)\.by", "attribute that states {o}"),
     (r"in\.(\d+)\.made", "{o}"),
-    (r"out\.(\d+)\.(dtype|rank|elements|readers|reader|magnitude)", "{1} of the result"),
+    (r"out\.(\d+)\.(magnitude)", "{1} of the result"),
     (r"out\.(\d+)\.dim\.(-?\d+)", "dim {1} of the result"),
     (r"out\.(\d+)\.ratio\.(-?\d+)", "growth of dim {1}"),
     (r"say\.(\w+)\.count", "number of {0}"),
-    (r"say\.(\w+)\.(least|most)", "{1} of {0}"),
+    (r"say\.(\w+)\.least", "least of `{0}`"),
+    (r"say\.(\w+)\.most", "greatest of `{0}`"),
     (r"out\.(\d+)\.lost", "axes lost"),
     (r"(inputs|outputs)", "number of {0}"),
     (r"(outputs)\.listed", "number of {0} listed"),
@@ -320,10 +329,53 @@ def _of_role(atom: Atom) -> str:
         return f"{_operand(found[1])} {'not ' if atom.test == 'not' else ''}{same} {said}"
     if fact == "broadcast" and (atom.test, atom.value) in _BROADCAST:
         return _BROADCAST[atom.test, atom.value]
+    if found := _LIKE_PEOPLE.fullmatch(fact):
+        return _as_people_say(found, atom)
     for pattern, what in _OTHER:
         if found := re.fullmatch(pattern, fact):
             return _tested(what.format(*found.groups(), o=_operand(found[1])), atom)
     return _tested(fact, atom)
+
+
+_LIKE_PEOPLE = re.compile(r"(in|out)\.(\d+)\.(dtype|rank|elements|from|maker|reader|readers)")
+"""Facts that nobody would say with an equals sign."""
+
+_ORIGINS: Mapping[frozenset[Value], str] = {
+    frozenset({"constant"}): "a constant",
+    frozenset({"input"}): "an input of the model",
+    frozenset({"computed"}): "computed",
+    frozenset({"input", "computed"}): "no constant",
+    frozenset({"constant", "computed"}): "no input of the model",
+    frozenset({"constant", "input"}): "not computed",
+}
+"""Where an operand may come from, in words."""
+
+
+def _as_people_say(found: re.Match[str], atom: Atom) -> str:
+    """What a tensor is like, and who makes and reads it: "operand 0 of uint8", "result read by no node"."""
+    side, slot, what = found.groups()
+    tensor = _operand(slot) if side == "in" else "result"
+    values = atom.value if isinstance(atom.value, tuple) else (atom.value,)
+    if what == "from":
+        origins = frozenset({"constant", "input", "computed"} - {*values} if atom.test == "not" else values)
+        return f"{tensor} {_ORIGINS.get(origins, 'of any origin')}"
+    said, last = [_value(value) for value in values], values[-1]
+    if what in ("rank", "elements", "readers"):
+        one, many = {"rank": ("axis", "axes"), "elements": ("element", "elements")}.get(what, ("node", "nodes"))
+        number = {"least": " or more", "most": " or fewer"}.get(atom.test, "")
+        counted = f"{_either(said)} {one if last == 1 else many}{number}" if last else f"no {one}"
+    else:
+        counted = _either([name if value else "no node" for name, value in zip(said, values)])
+    verb = {"maker": "made by", "reader": "read by", "readers": "read by"}.get(what, "of")
+    return f"{tensor} {'not ' if atom.test == 'not' else ''}{verb} {counted}"
+
+
+def _either(names: Sequence[str]) -> str:
+    """a, b or c; of many the first."""
+    if len(names) > MOST:
+        names = [*names[:MOST], f"{len(names) - MOST} more"]
+    *most, last = names
+    return f"{', '.join(most)} or {last}" if most else last
 
 
 def _other(value: str, role: int) -> str:
@@ -342,8 +394,20 @@ def _operand(slot: str) -> str:
 def _general(atom: Atom) -> str:
     if atom.fact == "named":
         return "nodes with names of their own" if atom.value == (atom.test == "is") else "nodes that share a name"
-    name = atom.fact.removeprefix("recipe.")
-    return _tested(name if atom.fact == "opset" else f"option {name}", atom)
+    return f"under {_option(atom)}" if atom.fact.startswith(_RECIPE) else _tested(atom.fact, atom)
+
+
+_RECIPE = "recipe."
+
+
+def _option(atom: Atom) -> str:
+    """What a recipe says: "method=KL or ADMM"."""
+    name = atom.fact.removeprefix(_RECIPE)
+    if atom.test in ("least", "most"):
+        return _tested(name, atom)
+    values = atom.value if isinstance(atom.value, tuple) and atom.test != "is" else (atom.value,)
+    said = _either([_value(value) for value in values])
+    return f"{name}{' other than ' if atom.test == 'not' else '='}{said}"
 
 
 _SAID: dict[str, Callable[[str, str], str]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,7 +12,7 @@ from driftnet.causes.facts import Value
 from driftnet.causes.host import host_of, hosts
 from driftnet.causes.lookup import facts_of
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger, trigger_of
-from driftnet.causes.words import sentence
+from driftnet.causes.words import atom_in_words, otherwise, sentence
 from driftnet.learning.instances import shape_of, whole
 from onnx import TensorProto, helper, numpy_helper
 
@@ -296,10 +297,10 @@ def test_what_regions_have_in_common_is_said_once() -> None:
         return Region((Atom("0.op", "is", "Where"), constant, raised, Atom("recipe.fp16", "is", True)))
 
     assert sentence(Trigger(Shape(), (half(0), half(1), half(2)))) == (
-        "Where operand 0, 1 or 2 = constant, this operand with what half precision rounds up; option fp16 = True"
+        "Where operand 0, 1 or 2 a constant, this operand with what half precision rounds up; under fp16=True"
     )
     plain = Region((Atom("0.op", "is", "Where"), Atom("opset", "in", (9,))))
-    assert sentence(Trigger(Shape(), (half(1), plain))).endswith("rounds up; option fp16 = True; or opset = 9")
+    assert sentence(Trigger(Shape(), (half(1), plain))).endswith("rounds up; under fp16=True; or opset = 9")
 
 
 def test_a_long_list_of_operators_in_a_row_is_said_once() -> None:
@@ -338,3 +339,39 @@ def test_a_fact_that_there_is_not_is_no_fact(fact: str) -> None:
     told = facts(one("Relu", grid((2, 3))))
     assert fact not in told
     assert Atom(fact, "is", "float").holds(told) is False
+
+
+@pytest.mark.parametrize(
+    ("test", "fact", "value", "said"),
+    [
+        ("is", "0.in.0.dtype", "uint8", "operand 0 of uint8"),
+        ("in", "0.in.0.dtype", ("float", "float16", "double"), "operand 0 of float, float16 or double"),
+        ("not", "0.in.0.dtype", "float", "operand 0 not of float"),
+        ("is", "0.in.1.from", "constant", "operand 1 a constant"),
+        ("in", "0.in.1.from", ("input", "computed"), "operand 1 no constant"),
+        ("not", "0.in.1.from", "input", "operand 1 no input of the model"),
+        ("least", "0.in.0.rank", 4, "operand 0 of 4 axes or more"),
+        ("not", "0.out.0.rank", 1, "result not of 1 axis"),
+        ("most", "0.in.0.elements", 8, "operand 0 of 8 elements or fewer"),
+        ("is", "0.out.0.readers", 0, "result read by no node"),
+        ("least", "0.out.0.readers", 2, "result read by 2 nodes or more"),
+        ("in", "0.out.0.reader", ("", "Neg"), "result read by no node or Neg"),
+        ("not", "0.in.0.maker", "Conv", "operand 0 not made by Conv"),
+        ("is", "recipe.method", "ADMM", "under method=ADMM"),
+        ("in", "recipe.method", ("KL", "ADMM"), "under method=KL or ADMM"),
+        ("not", "recipe.quantize", "none", "under quantize other than none"),
+        ("least", "recipe.threads", 2, "under threads at least 2"),
+    ],
+)
+def test_an_atom_is_said_as_people_would(test: str, fact: str, value: Any, said: str) -> None:
+    assert atom_in_words(Atom(fact, test, value), Region(())) == said
+
+
+def test_the_opposite_of_an_option_is_said_as_an_option() -> None:
+    trigger = Trigger(Shape(), (Region((Atom("0.op", "is", "Conv"), Atom("recipe.fp16", "is", True))),))
+    assert sentence(trigger, (), ("recipe.fp16",)) == "Conv; under fp16=True; not under fp16=False"
+
+
+def test_what_lies_outside_of_a_number_of_axes_is_one_more_or_one_less() -> None:
+    region = Region((Atom("0.in.0.rank", "most", 3), Atom("0.in.0.dtype", "in", ("int32", "uint8"))))
+    assert otherwise(region) == ["operand 0 of 4 axes or more", "operand 0 not of int32 or uint8"]

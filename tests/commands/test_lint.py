@@ -91,9 +91,9 @@ def test_no_option_is_advised_under_which_the_node_meets_another_cause(lint):
     tried = ("recipe.quantize",)
     kl = cause("pool_aaaaaaaa", *POOL, by[0], tried=tried)
     (alone,) = lint(pools("pool"), kl, **offline)["met"]
-    assert alone["advice"] == "option method other than KL; or with `strides` stated"
+    assert alone["advice"] == "under method other than KL; or with `strides` stated"
     (beside,) = lint(pools("pool"), cause("pool_bbbbbbbb", *POOL, by[1], score=HALF, tried=tried), **offline)["met"]
-    assert beside["advice"] == "option method = ADMM; or with `strides` stated"
+    assert beside["advice"] == "under method=ADMM; or with `strides` stated"
     (between,) = lint(pools("pool"), cause("pool_cccccccc", *POOL, by[2], tried=tried), **offline)["met"]
     assert between["advice"] == "with `strides` stated"
 
@@ -102,7 +102,7 @@ def test_an_option_that_the_failure_needed_is_advised_first_though_the_trigger_d
     """Of several other values nobody knows which one mends it."""
     seen = cause("pool_aaaaaaaa", *POOL, needed=("recipe.optimize_level", "recipe.origin_rnn"))
     (met,) = lint(pools("pool"), seen)["met"]
-    assert met["advice"] == "option origin_rnn = True; or with `strides` stated"
+    assert met["advice"] == "under origin_rnn=True; or with `strides` stated"
     worse = cause("pool_bbbbbbbb", *POOL, {"fact": "recipe.origin_rnn", "is": True}, tried=("recipe.origin_rnn",))
     assert lint(pools("pool"), worse)["met"][0]["advice"] == "with `strides` stated"
 
