@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from driftnet.causes.facts import recipe_facts
+from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.causes.record import CauseRecord, Severity, Status
