@@ -109,6 +109,9 @@ def of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
             shape = host.shape(node.inputs[0]) if "group" in node.attributes and node.inputs else None
             if shape is not None and len(shape) > 1 and shape[1] is not None:
                 yield "say.depthwise", node.attributes["group"] == shape[1] > 1
+            weights = host.shape(node.inputs[1]) if node.op == "Conv" and shape is not None else None
+            if weights and weights[0] is not None:
+                yield "say.per_group", weights[0] // node.attributes["group"]
         case ["axis"]:
             shape = host.shape(node.inputs[0]) if node.inputs else None
             if isinstance(axis := _axis(node, host.graph.opset), int) and shape is not None:

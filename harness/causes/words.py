@@ -290,6 +290,7 @@ _OTHER: Sequence[tuple[str, str]] = (
     (r"out\.(\d+)\.(magnitude)", "{1} of the result"),
     (r"out\.(\d+)\.dim\.(-?\d+)", "dim {1} of the result"),
     (r"out\.(\d+)\.ratio\.(-?\d+)", "growth of dim {1}"),
+    (r"say\.(per_group)", "results of a group"),
     (r"say\.(\w+)\.count", "number of {0}"),
     (r"say\.(\w+)\.least", "least of `{0}`"),
     (r"say\.(\w+)\.most", "greatest of `{0}`"),

@@ -80,7 +80,7 @@ def test_operands_are_held_against_each_other_and_against_the_result() -> None:
 def test_depthwise_uneven_pads_and_halves_are_told() -> None:
     weights = np.ones((2, 1, 2, 2), np.float32)
     found = facts(one("Conv", grid((1, 2, 6, 6)), constants=[weights], group=2, pads=[0, 1, 0, 1]))
-    assert (found["0.say.depthwise"], found["0.say.pads.even"]) == (True, True)
+    assert [found[f"0.say.{said}"] for said in ("depthwise", "per_group", "pads.even")] == [True, 1, True]
     uneven = facts(one("Conv", grid((1, 2, 6, 6)), constants=[weights[:1].repeat(2, 1)], pads=[0, 0, 0, 1]))
     assert uneven["0.say.pads.even"] is False
     assert "0.say.depthwise" not in uneven
