@@ -403,6 +403,8 @@ def with_cut_tensors(model: onnx.ModelProto, samples: Outputs, *, coded: bool = 
         name = node.output[0]
         if name in made and seen[0][name].dtype == np.float32:
             values = np.concatenate([record[name].ravel() for record in seen])
+            if not np.isfinite(values).all():  # a mask: there is no range to cut
+                continue
             if coded:
                 scale = np.float32(np.abs(values).max(initial=0.0) / (CODES - 1) or 1.0)
                 steps = {f"{name}:scale": scale, f"{name}:zero": np.int8(0)}
