@@ -30,10 +30,13 @@ OF_A_NODE = pattern(
     r"out\.\d\.(given|final|dtype|rank|reader)"
 )
 """The facts of a node that its form tells."""
+STATED = pattern(r"(in\.\d)\.by")
 OF_VALUES = ("zeros", "negative", "positive", "whole", "same", "finite")
 """What is told of an operand's values, of constants alone."""
 ORDINARY = {"zeros": False, "same": False, "nan": False, "whole": False, "finite": True}
 """What is so of nearly every tensor of floating-point numbers that a model with ordinary inputs computes."""
+RARE = pattern(r"in\.\d\.(needless|extended\..+)|out\.\d\.extended\..+|twin")
+"""What exporters seldom write, and no form tells."""
 SMALL, LARGE = 1e-2, 1e3
 """Between these lies the largest magnitude of nearly every one of them."""
 USUAL: Mapping[str, Facts] = {
@@ -88,6 +91,14 @@ class Statistics:
         """All nodes of all models."""
         return sum(sum(form.models.values()) for form in self.forms)
 
+    @cached_property
+    def _of_operators(self) -> Mapping[str, Sequence[int]]:
+        """Operator -> the forms that it has."""
+        found: dict[str, list[int]] = {}
+        for k, form in enumerate(self.forms):
+            found.setdefault(str(form.facts["op"]), []).append(k)
+        return found
+
     def exposure(self, trigger: Trigger) -> Exposure:
         """How common `trigger` is."""
         found: dict[int, set[int]] = {}
@@ -95,7 +106,8 @@ class Statistics:
             for model, forms in self._met(region, trigger).items():
                 found.setdefault(model, set()).update(forms)
         nodes = sum(self.forms[k].models[model] for model, forms in found.items() for k in forms)
-        return Exposure(_share(len(found), len(self.sources)), _share(nodes, self.nodes), not found)
+        artificial = not found and not any(self._met(_without_rare(region), trigger) for region in trigger.regions)
+        return Exposure(_share(len(found), len(self.sources)), _share(nodes, self.nodes), artificial)
 
     def _met(self, region: Region, trigger: Trigger) -> dict[int, set[int]]:
         """Models with, for each role, a form that may be it, and for each edge a pair that may -> forms of role 0."""
@@ -114,14 +126,25 @@ class Statistics:
     def _fitting(self, region: Region, role: int) -> frozenset[int]:
         asked = [atom for atom in region.atoms if atom.role == role or atom.fact == "opset"]
         atoms = [replace(atom, fact=atom.fact.removeprefix(f"{role}.")) for atom in asked]
-        return frozenset(k for k, form in enumerate(self.forms) if all(_may_hold(atom, form.facts) for atom in atoms))
+        named = region.operators(role)
+        here = self._of_operators if named is None else {op: self._of_operators.get(op, ()) for op in named}
+        forms = (k for numbers in here.values() for k in numbers)
+        return frozenset(k for k in forms if all(_may_hold(atom, self.forms[k].facts) for atom in atoms))
 
 
 def _may_hold(atom: Atom, form: Facts) -> bool:
     """Whether an atom holds of a form, or may in ordinary data where the form does not tell."""
+    if stated := STATED.fullmatch(atom.fact):  # by a Constant node: no initializer, which most constants are
+        return form.get(f"{stated[1]}.from") == "constant" and not form.get(f"{stated[1]}.initializer")
+    if RARE.fullmatch(atom.fact):
+        return atom.value is not True
     told = atom.fact == "opset" or OF_A_NODE.fullmatch(atom.fact)
     held = atom.holds(form) if told else None
     return not _is_unusual(atom, form) if held is None else held
+
+
+def _without_rare(region: Region) -> Region:
+    return Region(tuple(atom for atom in region.atoms if not RARE.fullmatch(atom.fact.partition(".")[2])))
 
 
 def _is_unusual(atom: Atom, form: Facts) -> bool:

@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from driftnet.causes.exposure import statistics
 from driftnet.causes.impact import Severity, Standing, features_of
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Trigger, trigger_of
@@ -234,10 +235,18 @@ def save(record: CauseRecord, folder: Path) -> CauseRecord:
 
 
 def update(record: CauseRecord, **changes: Any) -> CauseRecord:
-    """Change fields of cause.json in place, atomically, and return the record as it now stands."""
+    """Change fields of cause.json in place, atomically, and return the record as it now stands. With another trigger it
+    is another number of models that may meet it."""
     if record.path is None:
         raise ValueError("only a cause that was loaded from a folder can be updated")
-    return save(dataclasses.replace(record, **changes), record.path)
+    changed = dataclasses.replace(record, **changes)
+    return save(stating(changed, changed.trigger) if "trigger" in changes else changed, record.path)
+
+
+def stating(record: CauseRecord, trigger: Trigger | None) -> CauseRecord:
+    """`record` with that trigger, and with how common that is."""
+    impact = dataclasses.asdict(statistics().exposure(trigger)) if trigger else {}
+    return dataclasses.replace(record, trigger=trigger, impact=impact)
 
 
 def _trigger(said: object) -> Trigger:

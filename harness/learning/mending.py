@@ -30,7 +30,6 @@ from typing import NamedTuple
 
 import numpy as np
 from driftnet.causes import record
-from driftnet.causes.exposure import statistics
 from driftnet.causes.facts import Facts
 from driftnet.causes.host import Host, host_of
 from driftnet.causes.lookup import facts_of, recipe_facts
@@ -310,8 +309,7 @@ def replaced(cause: CauseRecord, saved: SavedCase, before: Trigger, after: Trigg
     if cause.trigger != before:
         return cause
     title = title_of(saved, after) if cause.title == title_of(saved, before) else cause.title
-    impact = dataclasses.asdict(statistics().exposure(after))
-    return dataclasses.replace(cause, trigger=after, score=score.as_json(), title=title, impact=impact)
+    return dataclasses.replace(record.stating(cause, after), score=score.as_json(), title=title)
 
 
 def is_better(had: Score, has: Score) -> bool:

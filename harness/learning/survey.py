@@ -34,7 +34,6 @@ from typing import Any
 
 import numpy as np
 from driftnet.causes import record
-from driftnet.causes.exposure import statistics
 from driftnet.causes.host import host_of
 from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.place import Where, place_of
@@ -242,9 +241,8 @@ def _updated(cause: CauseRecord, id: str, line: Mapping[str, Any]) -> CauseRecor
     findings = {**known, id: record.finding(trigger, own.place, score)}
     if id != _speaker(cause, known):
         return dataclasses.replace(cause, findings=findings)
-    impact = dataclasses.asdict(statistics().exposure(trigger))
     findings = findings if len(findings) > 1 else {}
-    cause = dataclasses.replace(cause, trigger=trigger, score=score, impact=impact, findings=findings)
+    cause = dataclasses.replace(record.stating(cause, trigger), score=score, findings=findings)
     if not better:
         return cause
     return dataclasses.replace(cause, tried=tuple(line["free"]), needed=tuple(line["needed"]))

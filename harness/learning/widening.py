@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from driftnet.causes import record
-from driftnet.causes.exposure import statistics
 from driftnet.causes.host import host_of
 from driftnet.causes.lookup import facts_of, recipe_facts
 from driftnet.causes.predicate import Atom, Region, Trigger
@@ -110,8 +109,7 @@ def widen(root: Path, installed: Installed, runner: Runner, only: Sequence[str] 
                 for id, said in cause.findings.items()
             }
             whole = after if cause.trigger == before.trigger else cause.trigger
-            impact = dataclasses.asdict(statistics().exposure(whole)) if whole else cause.impact
-            cause = record.save(dataclasses.replace(cause, trigger=whole, findings=known, impact=impact), folder)
+            cause = record.save(dataclasses.replace(record.stating(cause, whole), findings=known), folder)
             yield f"{saved.id}: {_named(before.trigger)} -> {_named(after)}"
 
 

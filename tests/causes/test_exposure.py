@@ -1,10 +1,14 @@
 """Exposure counts the models that may meet a trigger, and what is told first is new, of great impact, and different."""
 
+import dataclasses
+
 from driftnet.causes import exposure
 from driftnet.causes.exposure import Exposure
 from driftnet.causes.host import hosts
 from driftnet.causes.impact import Severity, Standing, ranked, severity_of
 from driftnet.causes.predicate import Trigger, trigger_of
+from driftnet.causes.record import below
+from driftnet.findings.corpus import COMMITTED
 from driftnet.model.verdict import Verdict, Word
 from onnx import TensorProto, helper
 
@@ -52,6 +56,21 @@ def test_an_attribute_that_is_stated_is_told_from_its_default():
     softmax = {"fact": "0.op", "is": "Softmax"}
     assert_exposure(of(softmax, {"fact": "0.attr.axis", "is": 1}), 0.3333, 0.1667)
     assert_exposure(of(softmax, {"fact": "0.attr.axis.stated", "is": False}), 0.0, 0.0)
+
+
+def test_what_exporters_seldom_write_is_not_taken_to_fit_nor_for_artificial():
+    relu = {"fact": "0.op", "is": "Relu"}
+    for rare in ({"fact": "0.in.0.needless", "is": True}, {"fact": "0.twin", "is": True}):
+        assert THREE.exposure(of(relu, rare)) == Exposure(0.0, 0.0, False), f"of {rare}"
+        assert THREE.exposure(of({"fact": "0.op", "is": "Sign"}, rare)) == Exposure(0.0, 0.0, True), f"of {rare}"
+    by = {"fact": "0.in.0.by", "in": ["value_int", "value_float"]}
+    assert THREE.exposure(of(relu, by)) == Exposure(0.0, 0.0, True), "x is no constant"
+
+
+def test_how_common_the_causes_of_the_corpus_are_follows_from_their_triggers():
+    known, stated = exposure.statistics(), [cause for cause in below(COMMITTED) if cause.trigger]
+    stale = [c.id for c in stated if c.impact != dataclasses.asdict(known.exposure(c.trigger))]
+    assert stale == [], f"record.update(cause, trigger=cause.trigger) tells anew how common these are: {stale}"
 
 
 def test_what_forms_do_not_tell_is_neutral():
