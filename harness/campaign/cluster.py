@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from driftnet.campaign import coverage
 from driftnet.campaign.events import Event, Examined, Failed, Found
+from driftnet.campaign.gaps import Part
 from driftnet.campaign.journal import Journal
 from driftnet.campaign.plan import Plan
 from driftnet.campaign.shard import begin, examine_index
@@ -50,7 +51,7 @@ class Order:
     """What a worker has to know to examine an index.
 
     run    of this coordinator;   news   archives sent so far, the first with all that was known when it began
-    gone   cases that a shard found and that count for nothing
+    gone   cases that a shard found and that count for nothing;   workers   addresses of all that there are now, sorted
     """
 
     run: str
@@ -61,6 +62,13 @@ class Order:
     most: int
     trusted: bool
     seconds: float
+    workers: tuple[str, ...] = ()
+
+    @property
+    def part(self) -> Part:
+        """Of what was never asked, what this worker seeks: by its place among all of them."""
+        own = own_address()
+        return (self.workers.index(own), len(self.workers)) if own in self.workers else (0, 1)
 
 
 @dataclass(frozen=True)
@@ -96,13 +104,14 @@ class Cluster(Executor):
     @property
     def workers(self) -> int:
         """How many there are now; at least one may come."""
-        return max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
+        return max(1, len(self._addresses()))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Let some worker do what `examine_index` does. Of a worker that is lost the scheduler gives it to another."""
         index, most, trusted = args
         left = kwargs["ends"] - time.monotonic()
-        order = Order(self._run, self._plan, len(self._news), frozenset(self._gone), index, most, trusted, left)
+        news, gone, there = len(self._news), frozenset(self._gone), self._addresses()
+        order = Order(self._run, self._plan, news, gone, index, most, trusted, left, there)
         future: Future[Any] = self._executor.submit(examine, order)
         return future
 
@@ -141,6 +150,9 @@ class Cluster(Executor):
             for number in range(len(self._news)):
                 _variable(self._run, number, self._client).delete()
         self._client.close()
+
+    def _addresses(self) -> tuple[str, ...]:
+        return tuple(sorted(self._client.scheduler_info(n_workers=-1)["workers"]))
 
     def _send(self, target: str, data: str) -> None:
         _variable(self._run, len(self._news), self._client).set(data)
@@ -190,7 +202,8 @@ class _Here:
             try:
                 ends = time.monotonic() + order.seconds
                 trusted = order.trusted and not death
-                return self.pool.submit(examine_index, order.index, order.most, trusted, ends=ends).result()
+                given = order.index, order.most, trusted, ends, order.part
+                return self.pool.submit(examine_index, *given).result()
             except BrokenProcessPool:
                 self.pool = None
                 if self.ended:
@@ -228,6 +241,13 @@ def end(run: str) -> None:
     if _here and _here.run == run:
         _here.end()
         _here = None
+
+
+def own_address() -> str:
+    """On a worker: its address, as the scheduler has it."""
+    from distributed import get_worker
+
+    return str(get_worker().address)
 
 
 def _shard(plan: Plan) -> ProcessPoolExecutor:

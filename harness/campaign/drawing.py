@@ -11,7 +11,7 @@ from driftnet.campaign import coverage
 from driftnet.campaign import seeds as neighbours
 from driftnet.campaign.age import of_its_time
 from driftnet.campaign.events import Drawn
-from driftnet.campaign.gaps import DRAWS, Form, Gaps
+from driftnet.campaign.gaps import DRAWS, Form, Gaps, Part
 from driftnet.campaign.plan import Plan, choices, runs_under
 from driftnet.campaign.refused import TRIED, Forms, Refusals, forms_of
 from driftnet.campaign.steering import KEPT, Doubts, Steering
@@ -49,14 +49,13 @@ class Read:
 class Drawing:
     """What graphs are drawn of, with what was seen of those before.
 
-    known   the known issues, by their ids;   part   which part of what was never asked is sought here, of how many
+    known   the known issues, by their ids
     """
 
     plan: Plan
     runner: Runner
     installed: Sequence[Installed]
     known: Mapping[str, KnownIssue]
-    part: tuple[int, int] = (0, 1)
     doubts: Doubts = field(default_factory=Doubts)
     graphs: dict[bytes, Read] = field(default_factory=dict)
     _steering: Steering = field(default_factory=lambda: Steering(()))
@@ -69,7 +68,7 @@ class Drawing:
         if self.plan.resume:
             asked |= coverage.asked(self.plan.report)
         self.profiles = [Profile(**one.target.profile) for one in self.installed]
-        self.gaps = [Gaps(one.target.name, asked, of, self.part) for one, of in zip(self.installed, self.profiles)]
+        self.gaps = [Gaps(one.target.name, asked, of) for one, of in zip(self.installed, self.profiles)]
 
     @cached_property
     def focused(self) -> Set[str]:
@@ -191,7 +190,7 @@ class Drawing:
         return self.steering.under([(trial.target.name, facts)]).met(self.read(trial.case).host)
 
 
-def part_of(name: str, workers: int) -> tuple[int, int]:
+def part_of(name: str, workers: int) -> Part:
     """What a process seeks of what was never asked, so that no two of a run seek the same: which part, of how many.
     name: of the process; those of a pool are numbered in turn, and one that dies takes the others with it."""
     return int(re.findall(r"\d+", f"0 {name}")[-1]) % workers, workers

@@ -45,6 +45,10 @@ LONE = 1 / 3
 types and attributes waiting for longer than many runs are."""
 
 
+Part = tuple[int, int]
+"""One of how many equal parts of the forms: its number from 0, and how many there are."""
+
+
 class Form(NamedTuple):
     """An operator, and what of it: nothing, that it is by itself, its type, or an attribute (value "", or a text)."""
 
@@ -81,16 +85,16 @@ class Form(NamedTuple):
 
 class Gaps:
     """What a target was never asked of all that is drawn for it, given what it was. part: which of how many equal parts
-    of it is sought here."""
+    of it is sought here, which may change at any time; what is asked is learned of all."""
 
     def __init__(
-        self, target: str, counts: Counts, profile: Profile = EVERYTHING, part: tuple[int, int] = (0, 1)
+        self, target: str, counts: Counts, profile: Profile = EVERYTHING, part: Part = (0, 1)
     ) -> None:
         drawn = [operator for operator in OPERATORS if operator.name not in outside(profile)]
         self._graphs = Counter({operator.name: 0 for operator in drawn})
         forms = dict.fromkeys(form for operator in drawn for form in _forms(operator, profile))
-        own, of = part
-        self._open = {form: None for form in forms if zlib.crc32(" ".join(form).encode()) % of == own}
+        self.part = part
+        self._open = {form: zlib.crc32(" ".join(form).encode()) for form in forms}
         self._all = len(self._open)
         self._tried = Counter[Form]()
         for (asked, op, trait, value, judge), n in counts.items():
@@ -119,10 +123,11 @@ class Gaps:
     def share(self, without: Set[str]) -> float:
         """Of the indices, how many are for seeking: `SHARE`, then the fewer, the less of what comes last is left."""
         left = self._left(without)
-        return SHARE if any(form.order < LAST for form in left) else SHARE * len(left) / self._all
+        return SHARE * (1.0 if any(form.order < LAST for form in left) else min(1.0, len(left) * self.part[1] / self._all))
 
     def _left(self, without: Set[str]) -> list[Form]:
-        return [form for form in self._open if form.operator not in without]
+        own, of = self.part
+        return [form for form, n in self._open.items() if n % of == own and form.operator not in without]
 
     def one(self, rng: Random, without: Set[str]) -> Form | None:
         """What to draw next, of operators but `without`: whole operators before what is particular about one."""

@@ -15,6 +15,7 @@ from multiprocessing.synchronize import Event as SharedEvent
 from driftnet.campaign.drawing import Drawing, part_of
 from driftnet.campaign.events import Done, Event, Examined, Failed, Found, Learned, LeftOut, Warned
 from driftnet.campaign.insensitivity import insensitive, revived
+from driftnet.campaign.gaps import Part
 from driftnet.campaign.journal import Journal
 from driftnet.campaign.keeping import Keeping
 from driftnet.campaign.plan import Plan, choices, variant
@@ -59,9 +60,14 @@ class Shard:
     def __post_init__(self) -> None:
         self.installed = [resolve(word, python=self.plan.python) for word in self.plan.targets]
         self.keeping = Keeping(self.plan, self.runner, self.installed, self.stopping)
-        part = part_of(multiprocessing.current_process().name, 1 if self.plan.cluster else self.plan.workers)
-        self.drawing = Drawing(self.plan, self.runner, self.installed, self.keeping.known_issues, part)
+        self.drawing = Drawing(self.plan, self.runner, self.installed, self.keeping.known_issues)
+        self.seek(part_of(multiprocessing.current_process().name, self.plan.workers))
         self.journal = Journal(self.plan.report)
+
+    def seek(self, part: Part) -> None:
+        """Of what was never asked, seek this part from now on."""
+        for gaps in self.drawing.gaps:
+            gaps.part = part
 
     def run(self, index: int, most: int) -> Iterator[Event]:
         """Examine the first `most` cases that `index` stands for, as events. The last is Done, unless it is stopped,
@@ -214,11 +220,14 @@ def begin(plan: Plan, stop: SharedEvent) -> None:
         _shard = UserError(f"{type(e).__name__}: {e}", hint=hint, kind="internal")
 
 
-def examine_index(index: int, most: int, trusted: bool = True, ends: float = math.inf) -> list[Event]:
+def examine_index(
+    index: int, most: int, trusted: bool = True, ends: float = math.inf, part: Part | None = None
+) -> list[Event]:
     """The events of one index, each written into the journal as it happens.
 
     trusted   whether it may be judged in this process: no shard has died with it in hand
     ends      when (time.monotonic) the run is over: nothing is begun any more
+    part      of what was never asked, what is sought from now on; None: as before
 
     An exception of ours is an event too: it must not end the campaign.
     """
@@ -228,6 +237,8 @@ def examine_index(index: int, most: int, trusted: bool = True, ends: float = mat
             raise _shard
         if time.monotonic() >= ends:
             return []
+        if part:
+            _shard.seek(part)
         with trusting(trusted):
             for event in _events(_shard, index, most):
                 _shard.journal.write(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 from collections import Counter
 from concurrent.futures import Future
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from driftnet import api
@@ -18,7 +20,7 @@ from driftnet.campaign.cluster import Cluster, Order, Sent
 from driftnet.campaign.coordinator import _Work
 from driftnet.campaign.events import Done, Examined, Found
 from driftnet.campaign.plan import Plan
-from driftnet.campaign.shard import Shard
+from driftnet.campaign.shard import Shard, examine_index
 from driftnet.findings.issues import KnownIssue
 from driftnet.learning import mending
 from driftnet.model.verdict import Verdict, Word
@@ -37,6 +39,34 @@ def workers():
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process.stdout.readline().split()
         process.stdin.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_workers_of_a_cluster_seek_everything_and_none_what_another_does(tmp_path, workers):
+    plan = Plan(report=tmp_path / "run", corpus=tmp_path / "none", targets=(TARGET,), cluster=workers[0])
+    with Cluster(plan) as pool:
+        pool._executor = Mock()
+        pool.submit(examine_index, 0, 4, True, ends=math.inf)
+        order = pool._executor.submit.call_args.args[1]
+        asked = [pool._client.submit(Order.part.fget, order, workers=one, pure=False) for one in order.workers]
+        assert [one.result() for one in asked] == [(k, 4) for k in range(4)]
+
+
+def test_a_worker_seeks_by_its_place_among_those_that_there_are_now(tmp_path, monkeypatch):
+    plan = Plan(targets=(TARGET,), corpus=tmp_path / "none", report=tmp_path / "run", cluster="tcp://x")
+    here, shard = cluster._Here("run"), Shard(plan, None, stopping=lambda: True)
+    here.pool = Mock(submit=lambda fn, *given: Mock(result=lambda: fn(*given)), _processes={})
+    monkeypatch.setattr("driftnet.campaign.shard._shard", shard, raising=False)
+    monkeypatch.setattr(Shard, "run", lambda *_: iter(()))
+    monkeypatch.setattr(cluster, "own_address", lambda: "b")
+    whole, parts = shard.drawing.gaps[0]._left(frozenset()), []
+    for there in (("a", "b"), ("b", "c"), ("a", "c")):
+        here.examined(Order("run", plan, 0, frozenset(), 0, 4, True, 60.0, there))
+        parts.append(shard.drawing.gaps[0]._left(frozenset()))
+    here.end()
+    assert not {*parts[0]} & {*parts[1]}, "another died, and this one has its place"
+    assert {*parts[0]} | {*parts[1]} == {*whole}
+    assert parts[2] == whole, "nobody knows of it yet"
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
