@@ -87,9 +87,7 @@ class Gaps:
     """What a target was never asked of all that is drawn for it, given what it was. part: which of how many equal parts
     of it is sought here, which may change at any time; what is asked is learned of all."""
 
-    def __init__(
-        self, target: str, counts: Counts, profile: Profile = EVERYTHING, part: Part = (0, 1)
-    ) -> None:
+    def __init__(self, target: str, counts: Counts, profile: Profile = EVERYTHING, part: Part = (0, 1)) -> None:
         drawn = [operator for operator in OPERATORS if operator.name not in outside(profile)]
         self._graphs = Counter({operator.name: 0 for operator in drawn})
         forms = dict.fromkeys(form for operator in drawn for form in _forms(operator, profile))
@@ -123,7 +121,9 @@ class Gaps:
     def share(self, without: Set[str]) -> float:
         """Of the indices, how many are for seeking: `SHARE`, then the fewer, the less of what comes last is left."""
         left = self._left(without)
-        return SHARE * (1.0 if any(form.order < LAST for form in left) else min(1.0, len(left) * self.part[1] / self._all))
+        return SHARE * (
+            1.0 if any(form.order < LAST for form in left) else min(1.0, len(left) * self.part[1] / self._all)
+        )
 
     def _left(self, without: Set[str]) -> list[Form]:
         own, of = self.part

@@ -14,8 +14,8 @@ from multiprocessing.synchronize import Event as SharedEvent
 
 from driftnet.campaign.drawing import Drawing, part_of
 from driftnet.campaign.events import Done, Event, Examined, Failed, Found, Learned, LeftOut, Warned
-from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.gaps import Part
+from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
 from driftnet.campaign.keeping import Keeping
 from driftnet.campaign.plan import Plan, choices, variant

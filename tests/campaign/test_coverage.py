@@ -231,7 +231,8 @@ def drawn(tmp_path, steer):
 
 def test_the_processes_of_a_run_seek_everything_and_none_what_another_does():
     parts = [part_of(name, 3) for name in ("SpawnProcess-8:9", "SpawnProcess-8:10", "SpawnProcess-8:11")]
-    whole, *sought = (set(Gaps("mnn", Counter(), part=part)._left(frozenset())) for part in (part_of("MainProcess", 1), *parts))
+    gaps = (Gaps("mnn", Counter(), part=part) for part in (part_of("MainProcess", 1), *parts))
+    whole, *sought = ({*one._left(frozenset())} for one in gaps)
     assert whole == set().union(*sought)
     assert len(whole) == sum(map(len, sought))
     assert max(map(len, sought)) < 0.5 * len(whole)
