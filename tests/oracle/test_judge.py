@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 from driftnet.model import graph
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Word
 from driftnet.oracle.judge import judge
@@ -267,6 +268,24 @@ def test_constants_that_are_rounded_to_float16_may_be_off_by_that_and_by_no_more
     assert said(w, np.float32(1.002) * halves).word is Word.DIVERGES, "a weight is off by more than float16 rounds"
     assert said(halves, np.float32(1.0001) * halves).word is Word.DIVERGES, "nothing to round"
     assert said(w * np.float32(1e6), halves * np.float32(1e6)).word is Word.ABSTAINS, "float16 does not hold them"
+
+
+@pytest.mark.parametrize(("p", "off", "word"), [(3, 2e-4, "agrees"), (3, 1e-3, "diverges"), (2, 2e-4, "diverges")])
+def test_a_norm_may_be_off_by_what_float16_leaves_of_its_exponent_and_by_no_more(runner, p, off, word):
+    norm = helper.make_node("LpPool", ["x"], ["y"], p=p, kernel_shape=[2, 2], strides=[1, 1])
+    model = case([norm], {"x": grid((1, 1, 3, 3))}, outputs=[("y", FLOAT, (1, 1, 2, 2))])
+    y = runner.reference.run(model).outputs[0]["y"] * np.float32(1 + off)
+    assert verdict(runner, model, {"y": y}, scheme=Scheme(halves=True)).word == word
+
+
+@pytest.mark.parametrize(("dim", "off", "word"), [(3, 3e-4, "agrees"), (3, 3e-3, "diverges"), ("n", 3e-4, "diverges")])
+def test_a_shape_is_a_constant_that_float16_rounds_only_where_sizes_are_fixed(runner, dim, off, word):
+    cast = helper.make_node("Cast", ["s"], ["c"], to=FLOAT)
+    nodes = [helper.make_node("Shape", ["x"], ["s"]), cast, helper.make_node("Div", ["t", "c"], ["y"])]
+    feed = {"x": grid((3,)), "t": np.array([-0.26239], np.float32)}
+    model = case(nodes, feed, outputs=[("y", FLOAT, (1,))], shapes={"x": [dim]})
+    y = runner.reference.run(model).outputs[0]["y"] * np.float32(1 + off)
+    assert verdict(runner, model, {"y": y}, scheme=Scheme(halves=True)).word == word
 
 
 def test_what_may_be_computed_in_float16_may_be_off_by_that_and_by_no_more(runner):

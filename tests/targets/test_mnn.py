@@ -244,14 +244,6 @@ def test_numbers_of_attributes_are_constants_in_half_precision_too(runner, op):
     assert found.word is Word.AGREES, found.message
 
 
-def test_a_shape_that_no_feed_changes_is_a_constant_in_half_precision(runner):
-    cast = helper.make_node("Cast", ["s"], ["c"], to=TensorProto.FLOAT)
-    nodes = [helper.make_node("Shape", ["x"], ["s"]), cast, helper.make_node("Div", ["t", "c"], ["y"])]
-    case = models.case(nodes, {"x": models.grid((3,)), "t": np.array([-0.26239], np.float32)}, outputs=[("y", 1, [1])])
-    found = look(Trial(case, resolve("mnn"), {"fp16": True}, runner))
-    assert found.word is Word.AGREES, found.message
-
-
 def test_what_does_not_run_is_not_the_quantizers_fault(runner):
     pooled = one("MaxPool", models.grid((1, 1, 2, 2)), kernel_shape=[1, 1])
     found = examine(Trial(pooled, resolve("mnn"), {}, runner)).finding

@@ -46,7 +46,7 @@ def roi_align(
     for (x1, y1, x2, y2), sample in zip(rois.astype(np.float64).tolist(), samples):
         rows, of_rows = _bins(node, y1, y2, output_height, x.shape[2], context)
         columns, of_columns = _bins(node, x1, x2, output_width, x.shape[3], context)
-        image = moved(weighable(x), lambda a: a[sample])  # noqa: B023
+        image = weighable(moved(x, lambda a: a[sample]))  # noqa: B023
         results.append(interpolated(interpolated(image, rows, 1, of_rows), columns, 2, of_columns))
     return joined(results, np.stack)
 

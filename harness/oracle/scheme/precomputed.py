@@ -11,7 +11,7 @@ from copy import deepcopy
 
 import numpy as np
 from driftnet.model.graph import Graph, Node
-from driftnet.model.inspect import refill
+from driftnet.model.inspect import declared_dims, graph_inputs, refill
 from driftnet.model.operators import AFFINE, Trait, traits_of
 from driftnet.oracle.ball_arithmetic.ball import Ball, format_of, is_float
 from driftnet.oracle.ball_arithmetic.creation import is_random
@@ -21,12 +21,8 @@ from driftnet.oracle.tolerances.table import FOLDING_ERROR, HALF_ROUNDING, HALF_
 from onnx import GraphProto, numpy_helper
 
 # Of thirty with such attributes MNN's converter does so with these.
-HALVED = {
-    **dict.fromkeys(("Celu", "Gemm", "HardSigmoid", "Shrink", "ThresholdedRelu"), 2),
-    **dict.fromkeys(("GlobalLpPool", "LpPool"), math.ceil(math.log(np.finfo(np.float32).max))),
-}
-"""Operators whose numbers in attributes a converter makes constants of, and by how many of their roundings the results
-are off: a norm s ** (1/p) by ln s of that of 1/p."""
+HALVED = ("Celu", "Gemm", "HardSigmoid", "Shrink", "ThresholdedRelu")
+"""Operators whose numbers in attributes a converter makes constants of."""
 
 
 def precomputed(question: Question) -> Question:
@@ -38,12 +34,13 @@ def precomputed(question: Question) -> Question:
         return all(name in question.records[0] and name not in graph.outputs for name in node.outputs if name)
 
     def is_settled(node: Node) -> bool:
-        return gives_arrays(node) and all(
-            np.array_equal(record[node.outputs[0]], question.records[0][node.outputs[0]]) for record in question.records
-        )
+        name, first = node.outputs[0], question.records[0]
+        return gives_arrays(node) and all(np.array_equal(first[name], record[name]) for record in question.records[1:])
 
-    # A shape that no feed changes may be static, and a constant then.
-    settled = [node for node in graph.nodes if node.op in ("Shape", "Size") and is_settled(node)]
+    # In a model of fixed sizes a shape is a constant, unless it hangs on numbers.
+    fixed = all(isinstance(dim, int) for value in graph_inputs(question.case.proto) for dim in declared_dims(value))
+    shapes = [node for node in graph.nodes if node.op in ("Shape", "Size")] if fixed else []
+    settled = [node for node in shapes if is_settled(node)]
     known = {node.outputs[0] for node in settled}
     nodes = [*settled, *_constant_nodes(graph, gives_arrays, known)]
     if len(nodes) == len(settled):
@@ -81,8 +78,25 @@ def halved(question: Question) -> Question:
         question,
         inexact={**question.inexact, **inexact},
         coarse=frozenset({*inexact, *inside}),
-        approximations={**question.approximations, **{op: float(n * HALF_ROUNDING) for op, n in HALVED.items()}},
+        approximations={
+            **question.approximations,
+            **dict.fromkeys(HALVED, float(2 * HALF_ROUNDING)),
+            **_of_norms(question),
+        },
     )
+
+
+def _of_norms(question: Question) -> dict[str, float]:
+    """By how much s ** (1/p), which a pooling makes of a sum s, is off, of elements beyond 1 by so much of them, where
+    1/p is rounded to float16: p ln y times that rounding."""
+    found: dict[str, float] = {}
+    for node in question.graph.nodes:
+        p = node.attributes.get("p", 2) if node.op in ("GlobalLpPool", "LpPool") else 1
+        if lost := abs(float(np.float16(1 / p)) - 1 / p):
+            seen = [record[name] for record in question.records for name in node.outputs if name in record]
+            largest = max((float(y.max(initial=0.0, where=np.isfinite(y))) for y in seen), default=0.0)
+            found[node.op] = max(found.get(node.op, 0.0), p * lost * max(1.0, math.log(max(largest, 1.0))))
+    return found
 
 
 def folded(graph: Graph) -> dict[str, np.ndarray]:
