@@ -27,7 +27,13 @@ USUAL = {"same": False, "zeros": False, "finite": True, "nan": False}
 DEPENDS = "it depends on"
 """How it is said what only a run could tell."""
 ADVICE = 3
-"""Ways out that are told."""
+"""Ways out that are told, or tried."""
+RECIPE = "recipe."
+"""How the facts of options begin."""
+
+
+def _options(recipe: Mapping[str, Any]) -> list[str]:
+    return [f"option {', '.join(options)}"] if (options := written(recipe)) else []
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +59,8 @@ class Meeting:
 
     why      "" where it does, else what is not known;   inside   whether it lies in a subgraph
     instead  values of options that end it here and meet no other cause here, where others do: by their facts
+    cures    recipes under which this place was run and did not fail; None where none was tried
+    not_run  why a place that was to be run tells nothing; "" of one that was run, or that nobody asked to run
     """
 
     known: Known
@@ -62,6 +70,8 @@ class Meeting:
     why: str = ""
     inside: bool = False
     instead: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    cures: Sequence[Mapping[str, Any]] | None = None
+    not_run: str = ""
 
     @property
     def cause(self) -> CauseRecord:
@@ -91,11 +101,36 @@ class Meeting:
 
     @property
     def advice(self) -> str:
-        """What to do instead: options under which it is gone, and what lies outside of the trigger."""
-        options = written(self.cause.remedy)
-        ways = [f"option {', '.join(options)}"] if options else []
-        ways += otherwise(self.region, self.cause.trigger.shape if self.cause.trigger else None, self.instead)
+        """What may help: options under which it should be gone, unless they were tried, and what lies outside of the
+        trigger."""
+        tried = self.cures is not None
+        ways = [] if tried else _options(self.cause.remedy)
+        region = Region(tuple(a for a in self.region.atoms if not (tried and a.fact.startswith(RECIPE))))
+        instead = {} if tried else self.instead
+        ways += otherwise(region, self.cause.trigger.shape if self.cause.trigger else None, instead)
         return "; or ".join(ways[:ADVICE])
+
+    @property
+    def cure(self) -> str:
+        """Options under which this very place was run and did not fail."""
+        return "; or ".join(way for recipe in self.cures or () for way in _options(recipe))
+
+    def ways_out(self, values: Callable[[str], Sequence[Value]]) -> list[Mapping[str, Any]]:
+        """Options that may end it, to be tried: those it is known to be gone under, then what the trigger rules out.
+
+        values   those that an option may have, by its name
+        """
+        ways: list[Mapping[str, Any]] = [dict(self.cause.remedy)] if self.cause.remedy else []
+        asked = {a.fact: a for a in self.region.of_role(-1) if a.fact.startswith(RECIPE)}
+        for fact in dict.fromkeys((*self.instead, *asked)):
+            name = fact.removeprefix(RECIPE)
+            beyond = self.instead.get(fact)
+            ways += [
+                {name: v}
+                for v in (values(name) if beyond is None else beyond)
+                if beyond is not None or not asked[fact].holds({fact: v})
+            ]
+        return [way for k, way in enumerate(ways) if way not in ways[:k]][:ADVICE]
 
 
 def meetings(hosts: Sequence[Host], causes: Sequence[Known], options: Facts) -> list[Meeting]:
@@ -237,4 +272,6 @@ def as_json(meeting: Meeting) -> Mapping[str, Any]:
         "when": meeting.when,
         "place": [one.name or next(filter(None, one.outputs), "") for one in names],
         **({"why": meeting.why} if meeting.why else {}),
+        **({"cure": meeting.cure} if meeting.cures is not None else {}),
+        **({"not_run": meeting.not_run} if meeting.not_run else {}),
     }

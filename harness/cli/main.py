@@ -336,7 +336,7 @@ def _write_check(result: dict[str, Any], model: Path, out: Path, settings: api.C
 @click.option("--target", required=True, metavar="T", help="mnn, mnn==3.4.1, onnxruntime-quant, ...")
 @click.option("--recipe", metavar="JSON", callback=options.recipe, help="The recipe that the model is meant for.")
 @options.several("--option", "options", "K=V", help="One option of the target, as in --option quantize=offline.")
-@click.option("--confirm", is_flag=True, help="Run what may be met: each place cut out, on made-up inputs.")
+@click.option("--confirm", is_flag=True, help="Run what is met or may be: each place cut out, on made-up inputs.")
 @options.dims
 @options.corpus(options.there)
 @options.python
@@ -344,7 +344,7 @@ def _write_check(result: dict[str, Any], model: Path, out: Path, settings: api.C
 def lint(model: Path, **given: Any) -> Told:
     """Which known causes of failure does a model meet on a target, by their triggers alone? Nothing is run.
 
-    For each place: the node, how severe it is, and what to do instead. Numbers that are fed are taken to be finite, not
+    For each place: the node, how severe it is, and what may help. Numbers that are fed are taken to be finite, not
     all equal, nor all zero: what depends on no more of them is met. What depends on more, or on a trigger that is known
     to err, is told apart, as what may be met.
 

@@ -1,22 +1,27 @@
-"""What a model may meet, run: each place cut out with recorded operands, in the sandbox."""
+"""What a model meets or may meet, run: each place cut out with recorded operands, in the sandbox."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from driftnet.causes.meeting import Meeting
-from driftnet.findings.issues import symptom_of
-from driftnet.findings.trial import Trial, watch_cut
+from driftnet.causes.facts import Value
+from driftnet.causes.host import hosts
+from driftnet.causes.lookup import recipe_facts
+from driftnet.causes.meeting import Meeting, meetings
+from driftnet.findings.issues import VALUES, symptom_of
+from driftnet.findings.trial import Trial, look, watch_cut
 from driftnet.model import external_data
 from driftnet.model.feeds import made_up
 from driftnet.model.inspect import Case, computing
 from driftnet.model.signature import coarse
 from driftnet.model.submodel import Recording, UnrecordedError, recording, submodel, with_makers
+from driftnet.model.verdict import Kind, Word
 from driftnet.run.reference import ReferenceError
+from driftnet.run.refusals import explained
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
 from driftnet.targets.interface import STAGES
-from driftnet.targets.recipe import Recipe
+from driftnet.targets.recipe import Recipe, remedied
 from driftnet.util.errors import UserError
 from onnx import ModelProto
 
@@ -28,10 +33,13 @@ def confirmed(
     installed: Installed,
     recipe: Recipe,
     dims: Mapping[str, int],
+    values: Callable[[str], Sequence[Value]],
 ) -> tuple[list[Meeting], int]:
-    """`found`, of which what was doubtful and fails as its cause does is met, and what does not fail is left out; and
-    how many are left out. What lies inside of a subgraph, or cannot be cut out, stays doubtful. dims: sizes of symbolic
-    ones.
+    """`found`, of which what fails as its cause does is met, and what does not fail is left out; and how many are left
+    out. What tells nothing when it is run stays what it was, and says why, unless the whole model comes to values and
+    the cause ends it. Of what is met, the options that may end it are tried on the same place.
+
+    dims   sizes of symbolic ones;   values   those that an option may have, by its name
 
     Raises UserError (kind "model") for a model that does not run on what is made up for it.
     """
@@ -40,40 +48,92 @@ def confirmed(
         try:
             recorded = recording(case, runner.reference.record)
         except ReferenceError as e:
-            raise UserError(f"{path} does not run on made-up inputs: {e}", hint="lint it without --confirm") from None
-        failures: dict[tuple[int, ...], str | None] = {}
+            raise UserError(
+                f"{path} does not run on inputs made up for it, {_shapes(case)}: {explained(str(e))}",
+                hint="--dim NAME=N gives a symbolic dim another size; without --confirm nothing is run",
+            ) from None
+        shown: dict[tuple[int, ...], _Shown] = {}
+        whole: _Shown | None = None
         left, cleared = [], 0
         for meeting in found:
-            if meeting.why and not meeting.inside:
-                nodes = tuple(sorted(meeting.place))
-                if nodes not in failures:
-                    failures[nodes] = _failure(case, nodes, recorded, Trial(case, installed, recipe, runner))
-                said = failures[nodes]
-                if said == "" or _comes_later(said, meeting.known.stage):
+            nodes = tuple(sorted(meeting.place))
+            if meeting.inside:
+                one = _Shown(None, "", "it lies in a subgraph, which is not cut out")
+            elif nodes in shown:
+                one = shown[nodes]
+            else:
+                one = shown[nodes] = _shown(case, nodes, recorded, Trial(case, installed, recipe, runner))
+            nothing = one.nothing
+            if one.trial and not nothing and not _meets_still(one.trial, meeting):
+                nothing = "cut out, the place no longer meets the trigger"
+            if one.trial is None or nothing:
+                whole = whole or _run(Trial(case, installed, recipe, runner))
+                if not whole.nothing and _passed(whole.said, meeting.known.coarse):
                     cleared += 1
-                    continue
-                if said is not None and _alike(said, meeting.known.coarse):
-                    meeting = replace(meeting, why="")
-            left.append(meeting)
+                else:
+                    left.append(replace(meeting, not_run=nothing))
+            elif one.said == "" or _passed(one.said, meeting.known.coarse):
+                cleared += 1
+            elif _alike(one.said, meeting.known.coarse):
+                left.append(replace(meeting, why="", cures=_cures(one.trial, meeting, values)))
+            else:
+                left.append(replace(meeting, why=meeting.why or "run by itself, it fails otherwise", cures=()))
     return left, cleared
 
 
-def _failure(case: Case, nodes: Sequence[int], recorded: Recording, trial: Trial) -> str | None:
-    """The coarse signature with which nodes fail by themselves, "" where they do not, or only because they were cut
-    out; None where they cannot be."""
+@dataclass(frozen=True, eq=False)
+class _Shown:
+    """What a place showed by itself: the run, and its coarse signature, "" where it did not fail, or only because it is
+    cut out. nothing: why that tells nothing."""
+
+    trial: Trial | None
+    said: str
+    nothing: str
+
+
+def _shown(case: Case, nodes: Sequence[int], recorded: Recording, trial: Trial) -> _Shown:
     indices = computing(case.proto.graph)
     try:
         part = submodel(case, with_makers(case, [indices[i] for i in nodes], recorded), recorded)
-    except UnrecordedError:
-        return None
-    verdict, _ = watch_cut(replace(trial, case=part), case)
-    return coarse(trial.target.name, verdict) if verdict.failed else ""
+    except UnrecordedError as e:
+        return _Shown(None, "", f"it cannot be cut out: {e}")
+    return _run(replace(trial, case=part), case)
 
 
-def _comes_later(said: str | None, stage: str) -> bool:
-    """Whether a failure was in a later stage than `stage`, which has passed then."""
-    return said is not None and stage in STAGES and STAGES.index(said.split("/")[1]) > STAGES.index(stage)
+def _run(trial: Trial, whole: Case | None = None) -> _Shown:
+    """What a trial shows; whole: what its case was cut out of."""
+    verdict = watch_cut(trial, whole)[0] if whole else look(trial)
+    if verdict.failed:
+        return _Shown(trial, coarse(trial.target.name, verdict), "")
+    return _Shown(trial, "", "" if verdict.word is Word.AGREES else f"{verdict.word}: {verdict.message}")
+
+
+def _meets_still(trial: Trial, meeting: Meeting) -> bool:
+    """Whether the place, cut out, is one that the trigger may be about: it may hang on what stands around it."""
+    facts = recipe_facts(trial.target, trial.recipe)
+    return bool(meetings(list(hosts(trial.case.proto)), [meeting.known], facts))
+
+
+def _passed(said: str, known: str) -> bool:
+    """Whether what failed as `said` has passed what fails as `known`: it failed in a later stage, or came to values
+    where that comes to none. "": what did not fail came to values too."""
+    said = said or f"/{STAGES[-1]}/{Kind.WRONG_VALUES}"
+    (stage, kind), (its, other) = said.split("/", 3)[1:3], (*known.split("/"), "", "")[1:3]
+    if stage not in STAGES or its not in STAGES:
+        return False
+    return STAGES.index(stage) > STAGES.index(its) or (stage == its and kind in VALUES and other not in VALUES)
 
 
 def _alike(said: str, known: str) -> bool:
     return symptom_of(said, ()).sort == symptom_of(known, ()).sort
+
+
+def _cures(trial: Trial, meeting: Meeting, values: Callable[[str], Sequence[Value]]) -> list[Recipe]:
+    """The ways out by options under which the place agrees."""
+    ways = meeting.ways_out(values)
+    return [w for w in ways if look(replace(trial, recipe=remedied(trial.target, trial.recipe, w))).word is Word.AGREES]
+
+
+def _shapes(case: Case) -> str:
+    """What was fed, in words."""
+    return ", ".join(f"{name} {list(array.shape)}" for name, array in case.feeds[0].items())

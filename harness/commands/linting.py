@@ -55,7 +55,9 @@ def lint(
 
     recipe, options   the options that the model is meant for, as one value or as texts
     corpus    None: corpus/, and what came with driftnet
-    confirm   run what may be met: each place, cut out with recorded operands, in the sandbox
+    confirm   run what is met or may be: each place, cut out with recorded operands, in the sandbox. What does not fail
+              is left out ("cleared" counts it), "not_run" says why a run tells nothing, "cure" names options with which
+              it was run and is right, and "advice" is what nobody tried there
     dims      sizes that symbolic dims of its inputs are fed in
 
     "met" tells one place of a cause after the other, what matters most first; "may" what depends on what a run alone
@@ -78,7 +80,8 @@ def lint(
     if installed.target.scheme(recipes.effective(installed.target, chosen)) is None:  # nothing fails in quantizing
         known = [one for one in known if one.stage != "quantize"]
     found = meetings(graphs, known, recipe_facts(installed.target, chosen))
-    found = with_ways_out(found, known, partial(_values, installed.target), partial(_facts, installed.target, chosen))
+    values = partial(_values, installed.target)
+    found = with_ways_out(found, known, values, partial(_facts, installed.target, chosen))
     result: dict[str, Any] = {
         "target": installed.target.name,
         "release": installed.release,
@@ -90,7 +93,7 @@ def lint(
     if confirm:
         from driftnet.commands.confirming import confirmed  # the sandbox, the oracle: nothing that a lint needs
 
-        found, cleared = confirmed(proto, model, found, installed, chosen, dims or {})
+        found, cleared = confirmed(proto, model, found, installed, chosen, dims or {}, values)
         result["cleared"] = cleared
     return {
         **result,

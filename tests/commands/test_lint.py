@@ -115,8 +115,13 @@ def test_what_fails_in_quantizing_is_not_met_where_nothing_is_quantized(lint, mo
 
 
 def test_a_failure_in_a_later_stage_shows_that_the_one_before_has_passed():
-    said = ("mnn/execute/wrong-values", "mnn/quantize/crash", "mnn/convert/error", None)
-    assert [confirming._comes_later(one, "quantize") for one in said] == [True, False, False, False]
+    said = ("mnn/execute/wrong-values", "mnn/quantize/crash", "mnn/convert/error/at node", "")
+    assert [confirming._passed(one, "mnn/quantize/crash") for one in said[:3]] == [True, False, False]
+
+
+def test_a_place_that_came_to_wrong_values_did_not_end_in_an_error():
+    known = ("mnn/execute/error/broad cast error", "mnn/execute/SIGSEGV", "mnn/execute/nan", "")
+    assert [confirming._passed("mnn/execute/wrong-values", one) for one in known] == [True, True, False, False]
 
 
 def test_a_node_outside_of_the_trigger_is_not_named(lint):
@@ -198,6 +203,46 @@ def test_confirming_runs_the_doubtful_places(lint):
     doubtful = cause("relu_aaaaaaaa", relu, {"fact": "0.in.0.negative", "is": True})
     result = lint([helper.make_node("Relu", ["x"], ["y"])], doubtful, confirm=True)
     assert (result["cleared"], result["met"], result["may"]) == (1, [], [])
+
+
+def test_confirming_runs_what_is_met_too_and_leaves_out_what_does_not_fail(lint):
+    result = lint([helper.make_node("Relu", ["x"], ["y"])], cause("relu_aaaaaaaa", RELU), confirm=True)
+    assert (result["cleared"], result["met"], result["may"]) == (1, [], [])
+
+
+INSTANCE = helper.make_node("InstanceNormalization", ["x", "ones", "zeros"], ["y"], name="norm")
+CONSTANTS = {"ones": np.ones(3, np.float32), "zeros": np.zeros(3, np.float32)}
+EPSILON = {"fact": "0.attr.epsilon.stated", "is": False}
+NORM = [{"fact": "0.op", "is": "InstanceNormalization"}, EPSILON]
+
+
+def test_a_cure_is_told_where_it_was_tried_on_the_very_place(lint, monkeypatch):
+    """MNN takes 0 for the epsilon of an InstanceNormalization that states none, under every option."""
+    monkeypatch.setattr(
+        linting, "causes_of", lambda roots, target: [meeting.Known(norm, {}, "mnn/execute/wrong-values")]
+    )
+    norm = cause("norm_aaaaaaaa", *NORM, remedy={"optimize_level": 0}, tried=("recipe.optimize_level",))
+    given = {"inputs": [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 2])], "constants": CONSTANTS}
+    (untried,) = lint([INSTANCE], **given)["met"]
+    assert (untried["advice"], "cure" in untried) == ("option optimize_level=0; or with `epsilon` stated", False)
+    (tried,) = lint([INSTANCE], confirm=True, **given)["met"]
+    assert (tried["cure"], tried["advice"]) == ("", "with `epsilon` stated")
+
+
+def test_why_a_place_was_not_run_is_said(lint):
+    (pool,) = pools("inside")
+    branch = helper.make_graph([pool], "b", [], [ANY("y")])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    inputs = [IMAGE, helper.make_tensor_value_info("c", TensorProto.BOOL, [])]
+    met = lint([node], cause("pool_aaaaaaaa", *POOL), inputs=inputs, confirm=True)["met"]
+    assert {m["not_run"] for m in met} == {"it lies in a subgraph, which is not cut out"}
+
+
+def test_a_model_that_does_not_run_on_what_is_made_up_is_told_with_the_shapes_that_were(lint):
+    other = helper.make_tensor_value_info("z", TensorProto.FLOAT, ["m", 4])
+    with pytest.raises(UserError, match=r"does not run on inputs made up for it, x \[.*\], z \[.*\]: ") as told:
+        lint([helper.make_node("Add", ["x", "z"], ["y"])], inputs=[FREE, other], confirm=True)
+    assert "--dim" in told.value.hint
 
 
 FREE = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])

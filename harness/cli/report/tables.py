@@ -181,7 +181,9 @@ def lint(console: Console, result: Result) -> None:
                 f"  {first['title']}",
                 not first["title"].startswith(first["when"]) and f"  {first['when']}",
                 title != "met" and f"  {first['why']}",
-                first["advice"] and f"  instead: {first['advice']}",
+                *(f"  not run: {said}" for said in dict.fromkeys(m["not_run"] for m in there if "not_run" in m)),
+                first.get("cure") and f"  instead, tried here: {first['cure']}",
+                first["advice"] and f"  may help: {first['advice']}",
                 first["upstream"] and f"  {reported(first['upstream'])}",
             )
 
