@@ -106,6 +106,8 @@ def of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
             yield from _of_parameters(host, node)
             if Trait.SPATIAL in traits_of(node.op) and (even := _pads_evenly(host, node)) is not Ellipsis:
                 yield "say.pads.even", even
+            if node.attributes.get("ceil_mode") and (image := (host.shape(node.inputs[0]) or ())[2:]):
+                yield "say.beyond", _begins_beyond(node, image)
             shape = host.shape(node.inputs[0]) if "group" in node.attributes and node.inputs else None
             if shape is not None and len(shape) > 1 and shape[1] is not None:
                 yield "say.depthwise", node.attributes["group"] == shape[1] > 1
@@ -297,6 +299,18 @@ def _pads_evenly(host: Host, node: Node) -> Any:
         else:
             told.append(before == behind and (n + before + behind - d * (k - 1) - 1) % s == 0)
     return _all(told)
+
+
+def _begins_beyond(node: Node, image: Sequence[int | None]) -> bool | None:
+    """Whether along some axis the last window that ceil_mode makes would begin behind the image and what is padded
+    before it: ONNX leaves such a one out. None where sizes are unknown."""
+    count, kernel = len(image), node.attributes.get("kernel_shape", ())
+    strides, dilations = (node.attributes.get(name) or [1] * count for name in ("strides", "dilations"))
+    pads = node.attributes.get("pads") or [0] * 2 * count
+    if None in image or not len(kernel) == len(strides) == len(dilations) == len(pads) // 2 == count:
+        return None
+    axes = zip(image, kernel, strides, dilations, pads, pads[count:])
+    return any(-((d * (k - 1) + 1 - n - before - after) // s) * s >= n + before for n, k, s, d, before, after in axes)
 
 
 def of_list(name: str, x: np.ndarray) -> Iterable[tuple[str, Value]]:

@@ -77,6 +77,13 @@ def test_operands_are_held_against_each_other_and_against_the_result() -> None:
     assert "0.broadcast.alike" not in facts(one("MatMul", grid((1, 3)), constants=[np.zeros((3, 1), np.float32)]))
 
 
+@pytest.mark.parametrize(("n", "pads", "beyond"), [(5, [0, 0], False), (5, [1, 1], True), (4, [0, 1], True)])
+def test_a_window_that_begins_behind_the_image_is_told(n: int, pads: list[int], beyond: bool) -> None:
+    pooled = one("MaxPool", grid((1, 1, n)), kernel_shape=[2], strides=[2], pads=pads, ceil_mode=1)
+    assert facts(pooled)["0.say.beyond"] is beyond
+    assert "0.say.beyond" not in facts(one("MaxPool", grid((1, 1, n)), kernel_shape=[2]))
+
+
 def test_depthwise_uneven_pads_and_halves_are_told() -> None:
     weights = np.ones((2, 1, 2, 2), np.float32)
     found = facts(one("Conv", grid((1, 2, 6, 6)), constants=[weights], group=2, pads=[0, 1, 0, 1]))
