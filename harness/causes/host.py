@@ -53,7 +53,8 @@ class Host:
 
     @cached_property
     def needed(self) -> set[str]:
-        """The tensors that an output is, or is made of."""
+        """The tensors that an output is, or is made of: of a node that has one, other results are not. What may be
+        left out of a model is another thing (`submodel.needless`): of a node, all or nothing."""
         live = self.graph.ancestors(*self.graph.outputs)
         return {*self.graph.outputs, *(name for node in live for name in (*node.inputs, *captured(node)))}
 

@@ -144,14 +144,15 @@ class Recognizer:
 def is_trusted(cause: CauseRecord | None, least: float | None = None) -> bool:
     """Whether the trigger of `cause` was right often enough to stand for an experiment, or about the share `least`.
 
-    Where nothing that it names was counted, half of the instances may be that, and all that it errs about.
+    Where it named nothing and some failed, all that was seen of it is that it missed these. Where none failed either,
+    half of the instances may be what it names, and all that it errs about.
     """
     if cause is None or cause.trigger is None or cause.score.get("instances", 0) < INSTANCES:
         return False
     wanted = least or (TRUSTED_WITH_WORDS if cause.place.sort else TRUSTED)
     right, failing, found, named = (cause.score.get(name, 0) for name in ("accuracy", "failing", "found", "named"))
-    if not (failing or named):
-        return right >= (1 + wanted) / 2
+    if not named:
+        return not failing and right >= (1 + wanted) / 2
     return right >= wanted and found >= wanted * named
 
 

@@ -51,8 +51,8 @@ REPEATED = 3
 """Minimal pairs that fail, and as many that do not, that are run again to see whether they do so always."""
 FAR = (r"rank|symbolic", r"maker|reader|final|order", r"\.op$", r"^opset$", r"^recipe\.")
 """Aspects of minimal pairs that say less about a failure than others, the least telling last."""
-READ_ALOUD = 4
-"""Nodes that hang together of which a reader is told though nothing was learned about them."""
+MOST_UNVARIED = 4
+"""Nodes of a trigger that was learned from no instance that showed anything: with more it would repeat the model."""
 PER_ASPECT = 8
 """Changes of one aspect that are run."""
 
@@ -107,7 +107,7 @@ class Learned:
     """What was learned of one finding.
 
     trigger   None where there is no node to say anything of, or the case did not fail, or no instance showed
-              anything of more nodes than READ_ALOUD: it would be the model itself
+              anything of more nodes than MOST_UNVARIED: it would be the model itself
     free      aspects that were changed without losing the failure, with how often;  needed  those that lost it
     operators role -> the operators with which it fails
     score     on instances that it was not learned from
@@ -169,7 +169,7 @@ def learn_trigger(
         quiet = 0 if errs else quiet + 1
         if errs:
             trigger = _learned(shape, samples, roles)
-    told_of = under_options(trigger, samples) if recent or len(place) <= READ_ALOUD else None
+    told_of = under_options(trigger, samples) if recent or len(place) <= MOST_UNVARIED else None
     free, needed = _aspects(samples)
     return Learned(
         saved,

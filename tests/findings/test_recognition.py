@@ -194,7 +194,7 @@ def test_options_and_values_that_only_a_run_tells_count():
         ({"named": 10}, True),
         ({"failing": 0, "found": 0, "named": 0}, True),
         ({"failing": 0, "found": 0, "named": 0, "accuracy": 0.89}, False),
-        ({"found": 0, "named": 0, "accuracy": 0.89}, True),
+        ({"failing": 1, "found": 0, "named": 0, "accuracy": 0.97}, False),
     ],
     ids=str,
 )

@@ -178,13 +178,25 @@ def test_an_instruction_that_others_have_called_before_is_told_by_its_own_caller
 
 def test_a_stack_is_known_for_the_builds_of_all_its_modules_wherever_they_are_installed(tmp_path: Path) -> None:
     module = Path(_ctypes.__file__)
-    content, again, other = module.read_bytes(), tmp_path / "again", tmp_path / "other"
+    content, again, other = bytearray(module.read_bytes()), tmp_path / "again", tmp_path / "other"
     again.write_bytes(content)
-    other.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    build, same, another = (held._build(str(path), path.stat()) for path in (module, again, other))
+    content[300] ^= 1
+    other.write_bytes(content)
+    build, same, another = (held._build(str(path)) for path in (module, again, other))
     assert build == same != another
     assert held._builds(os.getpid(), ["_ctypes+0x1"]) == f"_ctypes:{build}"
     assert held._builds(os.getpid(), ["_ctypes+0x1", "nobody's+0x1"]) == "", "of one of them nobody knows the build"
+
+
+def test_builds_without_an_id_differ_wherever_a_byte_of_them_does(tmp_path: Path) -> None:
+    module, content = tmp_path / "module.so", bytearray(b"\x7fELF" + bytes(2**22))
+    builds = set()
+    for at in (0, 2**21, 2**22):
+        content[at] ^= 1
+        module.write_bytes(content)
+        os.utime(module, ns=(at, at))
+        builds.add(held._build(str(module)))
+    assert len(builds) == 3
 
 
 def test_a_crash_that_is_not_held_has_no_frames(worker: Worker) -> None:

@@ -38,7 +38,11 @@ SAYS = {
     "Deserializing op `deconv'; 6: symbolic dimension not supported in deconv": "shape that has to be known",
     "after rewiring expansion for output #0: expected 2,6,n4,F16 got 2,6,n2+1,F16": "shape that has to be known",
     'Evaluating #18 "GRU_y1" GruSeq; Caused by:; xw not contiguous': "",
+    "after rewiring expansion for output #0: expected 1,n4,n5,F32 got 1,n2+1,n3,F32": "shape that has to be known",
     "Output mismatch after rewiring expansion for output #0: expected 4,3,F16 got 4,3,F32": "",
+    "Output mismatch after rewiring expansion for output #0: expected n,1,F16 got n,1,F32": "",
+    "Output mismatch after rewiring expansion for output #0: expected batch,3,F32 got batch,4,F32": "",
+    "Output mismatch after rewiring expansion for output #0: expected n,F32 got m,F16": "",
     "Impossible to unify 0 with 2.": "",
 }
 

@@ -42,8 +42,8 @@ _HANDLER, _NEAR = 512, 2**16
 _TRIES = 5  # a thread that ends meanwhile cannot be looked at
 TOLD = 3
 """Frames of the system under test by which a crash is told."""
-_END = 2**16
-"""Bytes at each end of a module by which its build is told."""
+_START, _BUILD_ID = 2**16, b"\x14\0\0\0\3\0\0\0GNU\0"
+"""Bytes at the beginning of a module, where linkers write its build ID, and how the note of one (of SHA-1) begins."""
 STACKS, MOST_KEPT = "stacks-3", 2**20
 """The file, of the format 3, in which stacks are remembered, and bytes after which it begins anew."""
 
@@ -121,20 +121,31 @@ def _builds(pid: int, places: Iterable[str]) -> str:
         with open(f"/proc/{pid}/maps", errors="surrogateescape") as maps:
             paths = {line.split(maxsplit=5)[-1].strip() for line in maps if "/" in line}
         found = sorted({(short(name), path) for path in paths if short(name := os.path.basename(path)) in modules})
-        builds = [f"{name}:{_build(path, os.stat(path))}" for name, path in found]
+        builds = [f"{name}:{_build(path)}" for name, path in found]
     except OSError:
         return ""
     return " ".join(builds) if modules == {name for name, _ in found} else ""
 
 
+def _build(path: str) -> str:
+    """What tells a build of a module from others, the same wherever and whenever it was installed: its size and what it
+    holds. Raises OSError."""
+    now = os.stat(path)
+    return f"{now.st_size}:{_content(path, now.st_size, now.st_mtime_ns)}"
+
+
 @cache
-def _build(path: str, stat: os.stat_result) -> str:
-    """What tells a build of a module from others, the same wherever and whenever it was installed: its size, and its
-    ends, where linkers write the build ID, and what lies where. Raises OSError."""
+def _content(path: str, size: int, changed: int) -> str:
+    """A hash of the first bytes of a module where they hold the build ID that a linker wrote, or else of all of them,
+    made once as long as size and time of change are these. Raises OSError."""
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a target may have put a pipe in its place
     try:
-        ends = (os.pread(file, _END, at) for at in (0, max(0, stat.st_size - _END)))
-        return f"{stat.st_size}:{hashlib.sha256(b''.join(ends)).hexdigest()[:16]}"
+        hashed = hashlib.sha256(start := os.pread(file, _START, 0))
+        at = len(start)
+        while _BUILD_ID not in start and (more := os.pread(file, 2**20, at)):
+            hashed.update(more)
+            at += len(more)
+        return hashed.hexdigest()[:16]
     finally:
         os.close(file)
 
