@@ -39,6 +39,7 @@ def precomputed(question: Question) -> Question:
 
     # In a model of fixed sizes a shape is a constant, unless it hangs on numbers.
     fixed = all(isinstance(dim, int) for value in graph_inputs(question.case.proto) for dim in declared_dims(value))
+    # These two read no numbers.
     shapes = [node for node in graph.nodes if node.op in ("Shape", "Size")] if fixed else []
     settled = [node for node in shapes if is_settled(node)]
     known = {node.outputs[0] for node in settled}
@@ -91,6 +92,7 @@ def _of_norms(question: Question) -> dict[str, float]:
     1/p is rounded to float16: p ln y times that rounding."""
     found: dict[str, float] = {}
     for node in question.graph.nodes:
+        # The two that take a root of what they sum.
         p = node.attributes.get("p", 2) if node.op in ("GlobalLpPool", "LpPool") else 1
         if lost := abs(float(np.float16(1 / p)) - 1 / p):
             seen = [record[name] for record in question.records for name in node.outputs if name in record]
