@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from driftnet.campaign.events import Done, Event, Examined
 from driftnet.util.errors import UserError
-from driftnet.util.files import disk_error, json_number, json_text, make_folder
+from driftnet.util.files import disk_error, json_number, json_text, make_folder, remedy
 from driftnet.util.records import read
 
 FOLDER = "journal"
@@ -93,7 +93,7 @@ def _events(path: Path) -> Iterator[Event]:
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as e:
-        raise UserError(f"cannot read {path}: {e.strerror}", hint="mend its permissions", kind="disk") from e
+        raise UserError(f"cannot read {path}: {e.strerror}", hint=remedy(e), kind="disk") from e
     for line in lines:
         try:
             value = json.loads(line, parse_float=json_number)

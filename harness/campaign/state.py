@@ -20,7 +20,7 @@ from driftnet.causes.record import CauseRecord
 from driftnet.findings import arrange, corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.util.errors import UserError
-from driftnet.util.files import json_text, replace_text
+from driftnet.util.files import json_text, remedy, replace_text
 from driftnet.util.records import read
 
 T = TypeVar("T")
@@ -69,7 +69,7 @@ def part(path: Path, form: type[T], schema: int, lost: str) -> T | None:
     except FileNotFoundError:
         return None
     except OSError as e:
-        raise UserError(f"cannot read {path}: {e.strerror}", hint="mend its permissions", kind="state") from None
+        raise UserError(f"cannot read {path}: {e.strerror}", hint=remedy(e), kind="state") from None
     except (ValueError, RecursionError) as e:
         raise UserError(f"{path}: not a whole {path.name}: {e}", hint=lost, kind="state") from None
 

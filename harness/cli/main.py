@@ -312,9 +312,10 @@ def check(model: Path, quantize: str | None, **given: Any) -> Told:
     if settings.out:
         from driftnet.cli.report import pages
 
-        result["page"] = str(_write_check(result, model, settings.out, settings))
-        if earlier := pages.earlier(result, settings.out):
-            said = f"{settings.out} holds cases that this check did not write: {', '.join(earlier)}"
+        out = Path(settings.out)
+        result["page"] = str(_write_check(result, model, out, settings))
+        if earlier := pages.earlier(result, out):
+            said = f"{out} holds cases that this check did not write: {', '.join(earlier)}"
             ERR.print(f"[yellow]{escape(said)}[/]")
     return Told(result, tables.check, api.check_status(result))
 

@@ -30,6 +30,7 @@ from driftnet.run.runner import Runner
 from driftnet.targets import environments
 from driftnet.targets.environments import Installed, declared, numbers, resolve
 from driftnet.util.errors import UserError, in_a_line
+from driftnet.util.options import listed
 from onnx import helper
 
 FEW = 8
@@ -51,13 +52,13 @@ Tell = Callable[[str, str, str], None]
 
 
 def bisect(
-    path: Path | None = None,
+    path: Path | str | None = None,
     *,
     target: str = "",
-    releases: Sequence[str] = (),
+    releases: str | Sequence[str] = (),
     every: bool = False,
     budget: float = math.inf,
-    root: Path = Path("corpus"),
+    root: Path | str = Path("corpus"),
     tell: Tell = lambda case, release, state: None,
 ) -> dict[str, Any]:
     """Run a case on releases of its target: on which does it show, which was the first bad, which the last good?
@@ -69,22 +70,22 @@ def bisect(
     budget    seconds of wall time, after which no other cause is begun
 
     The states are written into the cause (`releases`, `seen`, `not_seen`), or into a case that has none. Raises
-    UserError for a case that there is not, and where the index offers nothing.
+    UserError for a case or a release that there is not, and where the index offers nothing.
     """
     if every == (path is not None):
         raise UserError("name one cause or case, or --all", hint="driftnet bisect --help")
     name = declared(target).name if target else ""
     work: list[SavedCase] = []
     if path is not None:
-        work = [corpus.load(located_case(path))]
+        work = [corpus.load(located_case(Path(path)))]
         if name and work[0].target != name:
             what = f"{work[0].id} is a case of {work[0].target}, not of {name}"
             raise UserError(what, hint=f"driftnet bisect {path} --target {work[0].target}", kind="target")
     else:
-        work = [saved for saved in _causes(located(root)) if not name or saved.target == name]
+        work = [saved for saved in _causes(located(Path(root))) if not name or saved.target == name]
     offered = {}
     for name in {saved.target for saved in work}:
-        offered[name] = sorted(releases, key=numbers) or environments.releases(declared(name).distribution)
+        offered[name] = _demanded(listed(releases), name) or environments.releases(declared(name).distribution)
     if every:  # the newest release shows that a cause has no history, or one of another time
         work = [saved for saved in work if not saved.cause or offered[saved.target][-1] not in saved.cause.releases]
     end, done = time.monotonic() + budget, list[dict[str, Any]]()
@@ -96,6 +97,22 @@ def bisect(
             done.append(_told(saved, states, len(offered[saved.target])))
             _keep(saved, states)
     return {"bisected": done, "left": len(work) - len(done)} if every else done[0]
+
+
+def _demanded(releases: Sequence[str], target: str) -> list[str]:
+    """`releases` in order. Raises UserError (kind "target") for one that the index does not have: nothing is kept of
+    it. Of a pre-release, which it does not list, and of all where it says nothing, an environment will tell."""
+    distribution = declared(target).distribution
+    there = list[str]()
+    if releases:
+        with contextlib.suppress(UserError):
+            there = environments.releases(distribution)
+    for one in releases:
+        pre = re.fullmatch(r"\d+(\.\d+)*\.?(a|b|rc|dev|post)\d*", one)
+        if not re.match(r"\d", one) or (there and one not in there and not pre):
+            hint = f"the newest are {', '.join(there[-FEW:])}" if there else "give a release, as in 3.4.1"
+            raise UserError(f"there is no release {one!r:.80} of {distribution}", hint=hint, kind="target")
+    return sorted(releases, key=numbers)
 
 
 def walk(releases: Sequence[str], ask: Callable[[str], str], *, known: Collection[str] = ()) -> dict[str, str]:

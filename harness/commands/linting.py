@@ -25,8 +25,21 @@ from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Target
 from driftnet.targets.recipe import Recipe
 from driftnet.util.errors import UserError
+from driftnet.util.options import demand_mapping
 
 INLINE = "systems that take no functions want the model inlined: onnx.inliner.inline_local_functions(model)"
+
+
+def _demand_opset(model: onnx.ModelProto) -> None:
+    """Raises UserError (kind "model") for operators of an opset that nobody knows yet: their meaning is unknown."""
+    newest = onnx.defs.onnx_opset_version()
+    for opset in model.opset_import:
+        if opset.domain in ("", "ai.onnx") and opset.version > newest:
+            raise UserError(
+                f"the model is of opset {opset.version}, the newest that onnx {onnx.__version__} knows is {newest}",
+                hint="export it for an older opset",
+                kind="model",
+            )
 
 
 def _demand_makers(graph: Graph) -> None:
@@ -46,7 +59,7 @@ def lint(
     target: str,
     recipe: Recipe | None = None,
     options: Mapping[str, str] | None = None,
-    corpus: Path | None = None,
+    corpus: Path | str | None = None,
     confirm: bool = False,
     python: str | None = None,
     dims: Mapping[str, int] | None = None,
@@ -65,8 +78,12 @@ def lint(
     what nobody registered. Raises UserError for a model, a target, options or dims that there are not.
     """
     started, model = time.process_time(), Path(model)
+    for name, one in (("recipe", recipe), ("options", options)):
+        demand_mapping(one, name, '{"quantize": "offline"}')
+    demand_mapping(dims, "dims", '{"batch": 1}')
     misdeclared: list[str] = []
     proto = read_model(model, misdeclared.append)
+    _demand_opset(proto)
     demand_dims(proto, dims or {})
     custom = list(_custom(proto))
     with contextlib.suppress(InferenceError):  # what cannot be inlined is read as it is
@@ -138,10 +155,10 @@ def read_model(path: Path, tell: Callable[[str], None]) -> onnx.ModelProto:
     return read_given(path, entire=False, tell=tell)
 
 
-def _known(folder: Path | None) -> tuple[Path, ...]:
+def _known(folder: Path | str | None) -> tuple[Path, ...]:
     from driftnet.findings.corpus import OWN, known
 
-    return known(folder or OWN)
+    return known(Path(folder or OWN))
 
 
 def causes_of(roots: Sequence[Path], target: Target) -> list[Known]:

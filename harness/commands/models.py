@@ -2,7 +2,8 @@
 
 import math
 import mmap
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,9 @@ from driftnet.findings.issues import KnownIssue, issues
 from driftnet.findings.names import located_case, namesake
 from driftnet.findings.pipeline import examine, known_by
 from driftnet.findings.pursuing import Finding
-from driftnet.findings.trial import Trial, laid_out, plain_number
+from driftnet.findings.trial import Trial, laid_out, plain_number, takes_samples
 from driftnet.model import external_data
-from driftnet.model.feeds import demand_dims, demand_numbers, feeds_beside, made_up, read_feeds
+from driftnet.model.feeds import demand_dims, feeds_beside, made_up, read_feeds
 from driftnet.model.inspect import Case, Feed, elements, graph_inputs, nodes
 from driftnet.model.verdict import FAILURES, Verdict, Word
 from driftnet.reduce.reducer import INTERRUPTED
@@ -40,6 +41,7 @@ from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util.apart import at_risk
 from driftnet.util.errors import UserError
 from driftnet.util.files import make_folder
+from driftnet.util.options import demand_mapping, listed
 
 HELD = 4
 """How often one stage may hold a model's weights: as read, as its own, packed for a kernel, as written."""
@@ -60,6 +62,15 @@ SECONDS_A_GIB = 60.0
 """What a stage may take for the weights of a large model: quantizing them takes a third of that on a core to itself."""
 
 
+RECIPE = '{"quantize": "offline"}'
+"""What a person is shown a recipe by."""
+
+
+def _demand_mappings(dims: object, options: object) -> None:
+    demand_mapping(dims, "dims", '{"batch": 1}')
+    demand_mapping(options, "options", RECIPE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CheckSettings:
     """How a model is checked.
@@ -78,15 +89,15 @@ class CheckSettings:
     anonymize   write no name, text or number of the model below `out` but what a failure needs; `remained` says which
     """
 
-    targets: Sequence[str] = DEFAULT_TARGETS
-    inputs: Path | None = None
-    calibration: Path | None = None
+    targets: str | Sequence[str] = DEFAULT_TARGETS
+    inputs: Path | str | None = None
+    calibration: Path | str | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     recipe: Recipe | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     sweep: bool = False
-    corpus: Path | None = None
-    out: Path | None = None
+    corpus: Path | str | None = None
+    out: Path | str | None = None
     python: str | None = None
     timeout: float = REAL_SECONDS
     memory_gib: float = MEMORY_GIB
@@ -95,6 +106,10 @@ class CheckSettings:
     atol: float = 0.0
     rtol: float = 0.0
     accept: str = ""
+
+    def __post_init__(self) -> None:
+        _demand_mappings(self.dims, self.options)
+        demand_mapping(self.recipe, "recipe", RECIPE)
 
     def budget_of(self, case: Case) -> float:
         """CPU seconds for that model."""
@@ -124,15 +139,16 @@ def check(
     proto = corpus.read_given(model, entire=False, tell=misdeclared.append)
     demand_dims(proto, settings.dims)
     if settings.out:
-        make_folder(settings.out)
+        make_folder(Path(settings.out))
     feeds, samples = _fed(model, proto, settings.inputs, settings.calibration)
     invented = () if feeds else tuple(value.name for value in graph_inputs(proto))
     feeds = feeds or (made_up(proto, settings.dims),)
     case = external_data.case(proto, model, feeds, samples, {"file": model.name})
-    held = [resolve(word, python=settings.python) for word in settings.targets]
+    held = [resolve(word, python=settings.python) for word in listed(settings.targets)]
     runs = [(one, chosen) for one in held for chosen in _recipes(one.target, settings)]
-    known_issues = issues(settings.corpus or corpus.OWN)
+    known_issues = issues(Path(settings.corpus or corpus.OWN))
 
+    sampled = [not settings.calibration or takes_samples(one.target, chosen) for one, chosen in runs]
     used = np.frombuffer(mmap.mmap(-1, 8))  # CPU seconds; what a fork writes there is seen here
 
     def work(tell: Callable[[str], None]) -> bytes:
@@ -146,7 +162,16 @@ def check(
         result = _checked(case, runs, replace(settings, budget=left), known_issues, tell, used)
     else:
         result = msgspec.msgpack.decode(data)
-    told = [{**one, "made_up": list(invented), "misdeclared": misdeclared} for one in result["targets"]]
+    needless = ["dims, for inputs are given"] if settings.dims and not invented else []
+    told = [
+        {
+            **one,
+            "made_up": list(invented),
+            "misdeclared": misdeclared,
+            "ignored": needless + ([] if calibrates else ["calibration, for this recipe takes no samples"]),
+        }
+        for one, calibrates in zip(result["targets"], sampled)
+    ]
     return {**result, "targets": told}
 
 
@@ -201,17 +226,13 @@ def _runner(case: Case, timeout: float, memory_gib: float) -> Runner:
 
 
 def _fed(
-    path: Path, model: onnx.ModelProto, inputs: Path | None, calibration: Path | None
+    path: Path, model: onnx.ModelProto, inputs: Path | str | None, calibration: Path | str | None
 ) -> tuple[tuple[Feed, ...], tuple[Feed, ...]]:
     """The feeds and calibration feeds that somebody gave, or that lie beside the model; none where there are none."""
     feeds, samples = (
-        read_feeds(given, model, what) if given else feeds_beside(path, model, what)
+        read_feeds(Path(given), model, what) if given else feeds_beside(path, model, what)
         for what, given in (("inputs", inputs), ("calibration", calibration))
     )
-    if inputs:
-        demand_numbers(feeds, "inputs", finite=False)
-    if calibration:
-        demand_numbers(samples, "calibration", finite=True)
     return feeds, samples
 
 
@@ -232,13 +253,19 @@ def _hand_over(folder: Path, installed: Installed, runner: Runner, **said: Any) 
 def _check_one(
     trial: Trial, settings: CheckSettings, known_issues: Sequence[KnownIssue], tell: Callable[[str], None]
 ) -> dict[str, Any]:
-    runner, name, out = trial.runner, trial.target.name, settings.out
+    runner, name, out = trial.runner, trial.target.name, Path(settings.out) if settings.out else None
     runs_before, cpu_before = runner.target_runs, runner.all_cpu_seconds
     known = {issue.id: issue.saved for issue in known_issues}
     checked = checks.check(
         trial, known_issues, seconds=settings.budget_of(trial.case), tell=lambda text: tell(f"{name}: {text}")
     )
     result = checked.as_json()
+    inner = {name for node in trial.case.proto.graph.node for name in node.output}
+    inner -= {value.name for value in trial.case.proto.graph.output}
+    for told in (result, *result["faults"]):
+        told["message"] = _told_apart(told["message"], inner)
+    stages = {fault["stage"] for fault in result["faults"]}
+    at_fault = stages.pop() if checked.verdict.failed and len(stages) == 1 else ""
     for diagnosis, fault in zip(checked.diagnoses, result["faults"]):
         finding = diagnosis.examination.finding
         if finding and settings.anonymize:
@@ -273,6 +300,7 @@ def _check_one(
         "release": trial.installed.release,
         "recipe": dict(trial.recipe),
         **result,
+        "at_fault": at_fault or checked.verdict.stage,
         "cause": _cause_of(known[checked.known]) if checked.known in known else "",
         "usable": not trial.quantizes or _usable(checked.end_to_end),
         "accepted": settings.accept if accepted and checked.verdict.word is not Word.AGREES else "",
@@ -282,6 +310,12 @@ def _check_one(
         "target_runs": runner.target_runs - runs_before,
         "cpu_seconds": round(runner.all_cpu_seconds - cpu_before, 2),
     }
+
+
+def _told_apart(message: str, inner: Collection[str]) -> str:
+    """A message that calls no tensor an output that is none of the model, but of a part that was cut out."""
+    said = re.match(r"output '([^']*)'", message)
+    return f"inner tensor{message.removeprefix('output')}" if said and said[1] in inner else message
 
 
 def _cause_of(saved: corpus.SavedCase) -> str:
@@ -309,7 +343,7 @@ def audit(
     model: Path | str,
     quantized: Path | str,
     *,
-    inputs: Path | None = None,
+    inputs: Path | str | None = None,
     timeout: float = REAL_SECONDS,
     memory_gib: float = MEMORY_GIB,
 ) -> dict[str, Any]:
@@ -325,7 +359,7 @@ def audit(
     misdeclared: list[str] = []
     proto, other = (corpus.read_given(each, tell=misdeclared.append) for each in (path, made))
     audits.check_pair(proto, other)
-    given = read_feeds(inputs, proto, "inputs") if inputs else feeds_beside(path, proto, "inputs", made)
+    given = read_feeds(Path(inputs), proto, "inputs") if inputs else feeds_beside(path, proto, "inputs", made)
     with Runner(timeout=timeout, memory_gib=memory_gib) as runner:
         if given:
             found = audits.audit(proto, other, given, runner, alike=True)
@@ -382,19 +416,22 @@ def _feeds_that_run(model: onnx.ModelProto, runner: Runner) -> list[Feed]:
 class Given:
     """What a model is reduced with, each as in `CheckSettings`."""
 
-    inputs: Path | None = None
-    calibration: Path | None = None
+    inputs: Path | str | None = None
+    calibration: Path | str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     dims: Mapping[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        _demand_mappings(self.dims, self.options)
+
 
 def reduce(
-    path: Path,
+    path: Path | str,
     *,
     target: str = "",
     given: Given | None = None,
     budget: float = 60.0,
-    out: Path,
+    out: Path | str,
     python: str | None = None,
     timeout: float = SAVED_SECONDS,
     tell: Callable[[str], None] = lambda text: None,
@@ -410,7 +447,8 @@ def reduce(
     release that it was seen in. Raises UserError when the case does not fail: there is nothing to reduce then; when
     `out` cannot be written; and for inputs or options beside a saved case, which has its own.
     """
-    name, path, misdeclared, given = path, located_case(path), list[str](), given or Given()
+    name, out, misdeclared, given = Path(path), Path(out), list[str](), given or Given()
+    path = located_case(name)
     before = corpus.load(path) if path.is_dir() else None
     if before and given != Given():
         what = f"{path} is a saved case, which has inputs and options of its own"

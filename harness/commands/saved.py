@@ -18,6 +18,7 @@ from driftnet.targets import recipe
 from driftnet.targets.environments import is_installed, resolve, where_seen
 from driftnet.util.errors import UserError
 from driftnet.util.machine import cpu_features
+from driftnet.util.options import listed
 
 QUIET = (Word.AGREES, Word.ABSTAINS, Word.REJECTS)
 """What is no failure; "abstains" and "rejects" are told apart from "agrees" everywhere."""
@@ -26,7 +27,7 @@ HANGING_SECONDS = 2.0  # a saved case has a node or two: if it hung, and still r
 
 
 def replay(
-    paths: Sequence[Path | str] = ("corpus",),
+    paths: Path | str | Sequence[Path | str] = ("corpus",),
     *,
     target: str | Sequence[str] = "",
     runs: int = 5,
@@ -47,6 +48,7 @@ def replay(
     seen in, in an environment made for that. Raises UserError, before anything is run, for a
     case that is not whole, for a recipe or a target that there is not, and where no case is of `target`.
     """
+    paths = listed(paths)
     folders = corpus.folders([located(Path(path)) for path in paths])
     if not folders:
         raise UserError(

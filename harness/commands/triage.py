@@ -7,6 +7,7 @@ from typing import Any
 
 from driftnet.causes import record
 from driftnet.causes.record import Status
+from driftnet.causes.upstream import is_link
 from driftnet.findings import arrange, corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.explaining import is_gone
@@ -22,15 +23,15 @@ from driftnet.util.nearest import demand
 
 
 def triage(
-    path: Path,
+    path: Path | str,
     *,
     status: str = "",
     upstream: str = "",
     note: str = "",
     remedy: Mapping[str, str] | None = None,
-    merge: Path | None = None,
-    split: Path | None = None,
-    root: Path = Path("corpus"),
+    merge: Path | str | None = None,
+    split: Path | str | None = None,
+    root: Path | str = Path("corpus"),
 ) -> dict[str, Any]:
     """Say something of a cause or of a saved case; one outside `root` is brought into it, and a case without a cause,
     as `check` writes it, gets one there.
@@ -42,8 +43,9 @@ def triage(
         away under them is taken for this one
     merge   another cause or case, which is the same: its cases become variants of this one. That lasts
     split   a case of this cause that is another one: it lies loose from then on. That lasts
-    Raises UserError for an unknown status, for `expected` without a note that names the documented rule, for a remedy
-    under which a case fails as it does without, and where there is nothing to merge or to split.
+    Raises UserError for an unknown status, an `upstream` that is no link, for `expected` without a note that names the
+    documented rule, for a remedy under which a case fails as it does without, and where there is nothing to merge or to
+    split.
     """
     if not (status or upstream or note or remedy or merge or split):
         what = "triage was told nothing"
@@ -51,14 +53,19 @@ def triage(
     demand(filter(None, [status]), Status, "there is no status {!r}", f"it is one of {', '.join(Status)}")
     if status == Status.EXPECTED and not note:
         raise UserError("an expected case names its rule", hint="say which with --note", kind="option")
+    if upstream and not is_link(upstream):
+        raise UserError(
+            f"{upstream!r:.80} is no link", hint="--upstream https://github.com/OWNER/NAME/issues/N", kind="option"
+        )
+    root = Path(root)
     roots = (root, corpus.COMMITTED)
-    folder = located(path, roots)
+    folder = located(Path(path), roots)
     chosen = _remedy(_cases(folder), remedy) if remedy else None
     folder = _brought(folder, root, learns=not merge and status not in (Status.FIXED, Status.EXPECTED))
     if merge:
-        folder = arrange.merge(folder, arrange.brought(located(merge, roots), root), root)
+        folder = arrange.merge(folder, arrange.brought(located(Path(merge), roots), root), root)
     if split:
-        arrange.split(folder, split.name, root)
+        arrange.split(folder, Path(split).name, root)
     said = {"upstream": upstream, "note": note, "remedy": chosen}
     _say(folder, Status(status) if status else None, {name: value for name, value in said.items() if value})
     return _told(folder)

@@ -51,6 +51,12 @@ HURRIED = 0.1
 """The share of its time limit that a case which used it up is given from then on."""
 
 
+def takes_samples(target: Target, recipe: Recipe) -> bool:
+    """Whether what is quantized under `recipe` depends on samples."""
+    scheme = target.scheme(effective(target, recipe))
+    return scheme is not None and (scheme.activation_codes is not None or scheme.moves_biases or scheme.told)
+
+
 @dataclass(frozen=True, eq=False)
 class Trial:
     """A case, the target and the recipe it is run with, and the workers to run it in.
@@ -84,8 +90,7 @@ class Trial:
     @property
     def calibrates(self) -> bool:
         """Whether what is quantized depends on samples."""
-        scheme = self.target.scheme(self.options)
-        return scheme is not None and (scheme.activation_codes is not None or scheme.moves_biases or scheme.told)
+        return takes_samples(self.target, self.recipe)
 
     def within(self, seconds: float) -> Trial:
         """The same, with no longer than that for a stage."""

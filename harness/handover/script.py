@@ -65,7 +65,9 @@ def here(place: Path) -> Path:
 
 
 def give_up(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """Where an error of this script itself ends."""
+    """Where an error of this script itself ends; that nobody reads on is none worth a word."""
+    if kind is BrokenPipeError:
+        os._exit(2)
     traceback.print_exception(kind, error, trace)
     print(f"could not be tried: {kind.__name__}: {error}", flush=True)
     os._exit(2)

@@ -21,12 +21,13 @@ MOST_ELEMENTS = 2**28
 """Elements of all inputs together that are made up: 1 GiB of float32, more than a worker's memory lets a model use."""
 
 
-def read_feeds(path: Path, model: onnx.ModelProto, what: str) -> tuple[Feed, ...]:
+def read_feeds(path: Path, model: onnx.ModelProto, what: str, *, beside: bool = False) -> tuple[Feed, ...]:
     """Every feed at `path`: an .npz file, a test_data_set folder (input_<i>.pb), or a folder of either.
 
     Of a model without inputs any folder is a data set: nothing is fed. what names them in messages ("inputs",
-    "calibration"). Raises UserError (kind "feed") for files that cannot be read and for a feed that contradicts the
-    model, naming the input, what was expected and what was given.
+    "calibration"). Raises UserError (kind "feed") for files that cannot be read, for a feed that contradicts the model,
+    naming the input, what was expected and what was given, and for numbers that `demand_numbers` refuses; not for
+    these in what lies `beside` a model, as a saved case has it.
     """
     if not (path.is_file() or path.is_dir()):
         raise UserError(f"{what}: no such file or folder: {path}", hint=_HINT, kind="feed")
@@ -40,6 +41,8 @@ def read_feeds(path: Path, model: onnx.ModelProto, what: str) -> tuple[Feed, ...
     for source in sources:
         feed = _read_npz(source, model, what) if source.is_file() else _read_data_set(source, model, what)
         validate_feed(model, feed, f"{what} {source}")
+        if not beside:
+            demand_numbers([feed], f"{what} {source}", finite=what == "calibration")
         feeds.append(feed)
     return tuple(feeds)
 
@@ -51,19 +54,20 @@ def feeds_beside(path: Path, model: onnx.ModelProto, what: str, *made_of_it: Pat
         return ()  # nobody knows whose they are
     prefix = {"inputs": "test_data_set", "calibration": "calibration"}[what]
     folders = sorted(path.parent.glob(f"{prefix}_*"), key=lambda folder: (len(folder.name), folder.name))
-    return tuple(feed for folder in folders for feed in read_feeds(folder, model, what))
+    return tuple(feed for folder in folders for feed in read_feeds(folder, model, what, beside=True))
 
 
 def demand_numbers(feeds: Sequence[Feed], what: str, *, finite: bool) -> None:
-    """Raises UserError (kind "feed") where a feed holds NaN, or infinity where it has to be `finite`: whatever comes of
-    that says nothing of who is fed it."""
+    """Raises UserError (kind "feed") where a feed holds NaN or infinity: whatever comes of that says nothing of who is
+    fed it. Of what has not to be `finite` minus infinity is one of the numbers: masks hold it."""
     for feed in feeds:
         for name, x in feed.items():
-            if x.dtype.kind == "f" and not (np.isfinite(x) if finite else ~np.isnan(x)).all():
+            if x.dtype.kind == "f" and not (np.isfinite(x) if finite else x < np.inf).all():
                 held = "NaN" if np.isnan(x).any() else "infinity"
                 raise UserError(
                     f"{what}: input {name!r} holds {held}",
-                    hint="give inputs like those that the model is made for",
+                    hint="give inputs like those that the model is made for"
+                    + ("" if finite else "; a mask may hold -inf"),
                     kind="feed",
                 )
 
@@ -164,7 +168,7 @@ def _claimed(archive: zipfile.ZipFile, member: str) -> tuple[str, np.ndarray]:
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(file)
     if dtype.hasobject:
-        raise ValueError("it holds pickled objects")
+        raise ValueError(f"{member} holds Python objects, not numbers: save arrays of a numeric dtype")
     if dtype.kind == "U":  # of so many characters, which ONNX has no type for
         dtype = np.dtype(object)
     return member.removesuffix(".npy"), np.broadcast_to(np.zeros((), dtype), shape)

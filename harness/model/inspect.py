@@ -132,7 +132,8 @@ def validate_feed(model: onnx.ModelProto, feed: Feed, what: str) -> None:
     """
     expected = {v.name: v for v in graph_inputs(model)}
     if missing := [name for name in expected if name not in feed]:
-        raise _misfit(f"{what} lacks input {missing[0]!r}; the model's inputs are {', '.join(expected)}")
+        got = f", got {', '.join(feed)}" if feed else ""
+        raise _misfit(f"{what} lacks input {missing[0]!r}; the model's inputs are {', '.join(expected)}{got}")
     if unknown := [name for name in feed if name not in expected]:
         inputs = ", ".join(expected)
         raise _misfit(f"{what} gives {unknown[0]!r}, which is no input of the model; its inputs are {inputs}")

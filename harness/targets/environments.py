@@ -28,7 +28,7 @@ from pathlib import Path
 from driftnet.targets.interface import Target
 from driftnet.targets.loading import LoadingError, attribute
 from driftnet.targets.registry import DEFAULT_TARGETS, registered
-from driftnet.util.errors import UserError
+from driftnet.util.errors import UserError, in_a_line
 from driftnet.util.files import Scratch, cache, in_turn, replace_text
 from driftnet.util.machine import die_with_parent
 from driftnet.util.nearest import meant
@@ -278,6 +278,9 @@ def release_here(distribution: str) -> str | None:
 def _release_in(python: str, distribution: str) -> str | None:
     code = "import sys; from importlib import metadata; print(metadata.version(sys.argv[1]))"
     done = subprocess.run([python, "-I", "-c", code, distribution], capture_output=True, text=True)
+    if done.returncode and "PackageNotFoundError" not in done.stderr:
+        why = in_a_line(done.stderr.strip().rpartition("\n")[2], 150) or "it says nothing"
+        raise UserError(f"{python} is no Python: {why}", hint="give the path of a Python", kind="environment")
     return done.stdout.strip() or None
 
 

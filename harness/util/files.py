@@ -77,10 +77,11 @@ def disk_error(path: Path, e: OSError) -> UserError:
     several = isinstance(e, shutil.Error) and isinstance(e.args[0], list)
     reason = e.args[0][0][-1] if several else e.strerror or e
     what = f"cannot write {path}: {reason}; what was saved before is untouched"
-    return UserError(what, hint=_remedy(e), kind="disk")
+    return UserError(what, hint=remedy(e), kind="disk")
 
 
-def _remedy(e: OSError) -> str:
+def remedy(e: OSError) -> str:
+    """What to do where a file could not be read or written."""
     mend = {errno.EACCES: "mend its permissions, or ", errno.EPERM: "mend its permissions, or "}
     full = dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, or ")
     return f"{(mend | full).get(e.errno or 0, '')}name another folder"
@@ -212,4 +213,4 @@ def make_folder(folder: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as e:
-        raise UserError(f"cannot write into {folder}: {e.strerror}", hint=_remedy(e), kind="disk") from e
+        raise UserError(f"cannot write into {folder}: {e.strerror}", hint=remedy(e), kind="disk") from e

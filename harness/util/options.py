@@ -1,7 +1,22 @@
 """Options as a person writes them on a command line; `driftnet.targets.recipe.parsed` reads them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from os import PathLike
 from typing import Any
+
+from driftnet.util.errors import UserError
+
+
+def listed(words: str | PathLike[str] | Sequence[Any]) -> Sequence[Any]:
+    """Words or paths of which somebody gave one, or several."""
+    return (words,) if isinstance(words, str | PathLike) else words
+
+
+def demand_mapping(given: object, name: str, example: str) -> None:
+    """Raises UserError (kind "option") unless `given` is a mapping, or nothing."""
+    if not (given is None or isinstance(given, Mapping)):
+        what = f"{name} is {type(given).__name__} {given!r:.80}, it has to be a mapping"
+        raise UserError(what, hint=f"write {name}={example}", kind="option")
 
 
 def text(value: Any) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from driftnet.cli import main as cli
 from driftnet.cli.report import campaign, progress, tables
+from driftnet.commands import models
 from driftnet.findings import corpus
 from rich.console import Console
 
@@ -85,8 +86,8 @@ def test_a_lone_new_finding_is_told_once():
     ("renamed", "cause", "told"),
     [
         ("", "", ""),
-        ("test_b_22222222", "", "  it fails by the name of test_b_22222222 now; not known"),
-        ("test_b_22222222", "c_33333333", "  it fails by the name of test_b_22222222 now; known: c_33333333"),
+        ("test_b_22222222", "", "  what is left is called test_b_22222222; not known"),
+        ("test_b_22222222", "c_33333333", "  what is left is called test_b_22222222; known: c_33333333"),
     ],
 )
 def test_what_is_left_of_a_case_is_a_sentence_and_a_new_name_is_told(renamed, cause, told):
@@ -161,3 +162,25 @@ def test_what_lint_tells_can_be_copied_and_is_neither_cut_nor_broken():
 def test_of_many_words_in_a_line_the_first_are_told():
     assert tables.several(["a", "b", "c"], 3) == "a, b, c"
     assert tables.several(["a", "b", "c", "d"], 3) == "a, b, c and 1 more"
+
+
+def test_more_than_a_few_verdicts_end_with_a_line_that_sums_them_up():
+    one = {"target": "mnn", "release": "1", "stage": "execute", "kind": "wrong-values", "known": "", "message": ""}
+    one |= {name: [] for name in ("made_up", "misdeclared", "stages", "end_to_end", "kernels", "random", "culprits")}
+    one |= {name: [] for name in ("notes", "faults")} | {"unquantized": "", "accepted": "", "usable": True}
+    one |= {"vouched": 1.0, "doubtful": {}, "interrupted": False, "rule": "", "verdict": "agrees", "recipe": {}}
+    wrong = one | {"verdict": "diverges", "recipe": {"threads": 4}, "at_fault": "convert", "ignored": ["dims, ..."]}
+    said = io.StringIO()
+    tables.check(Console(file=said, width=120), {"targets": [one, one, one, wrong]})
+    lines = said.getvalue().splitlines()
+    assert lines[-1] == "of 4 runs: 3 agrees, 1 diverges: mnn threads=4"
+    assert lines[-3:-1] == [
+        "mnn==1 threads=4: diverges in convert (wrong-values, shows in execute)",
+        "  without effect: dims, ...",
+    ]
+
+
+@pytest.mark.parametrize(("name", "called"), [("y", "output"), ("/bn2", "inner tensor")])
+def test_only_an_output_of_the_model_is_called_one(name, called):
+    said = models._told_apart(f"output {name!r} at [0] is 1.0, should be 2.0", {"/bn2"})
+    assert said == f"{called} {name!r} at [0] is 1.0, should be 2.0"

@@ -143,6 +143,14 @@ def test_a_cause_keeps_what_each_release_did(releases: Path, tmp_path: Path) -> 
     assert again["bisected"] == [], "what has a history was run again"
 
 
+@pytest.mark.parametrize("release", ["banana", "9.9.9"])
+def test_a_release_that_there_is_not_is_a_mistake_and_nothing_is_kept_of_it(releases: Path, release: str) -> None:
+    before = (releases / "case.json").read_bytes()
+    with pytest.raises(UserError, match=f"there is no release '{release}' of"):
+        api.bisect(str(releases), releases=release)
+    assert (releases / "case.json").read_bytes() == before
+
+
 def test_neither_nothing_nor_both_can_be_bisected(releases: Path) -> None:
     with pytest.raises(UserError, match="name one cause or case, or --all"):
         api.bisect()

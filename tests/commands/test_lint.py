@@ -17,7 +17,7 @@ from driftnet.cli.report import tables
 from driftnet.commands import confirming, linting
 from driftnet.findings import corpus
 from driftnet.util.errors import UserError
-from onnx import TensorProto, helper, numpy_helper, save
+from onnx import TensorProto, helper, load, numpy_helper, save
 from rich.console import Console
 
 IMAGE = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])
@@ -349,6 +349,28 @@ def test_a_file_that_is_no_model_and_an_option_that_there_is_not_are_told(lint, 
         api.lint(tmp_path / "none.onnx", target="mnn", corpus=tmp_path)
     with pytest.raises(UserError):
         lint(pools("pool"), options={"quantise": "offline"})
+
+
+def test_a_model_of_an_opset_that_nobody_knows_is_not_called_clean(lint, tmp_path):
+    lint(pools("pool"))
+    newer = load(tmp_path / "model.onnx")
+    newer.opset_import[0].version = 99
+    save(newer, tmp_path / "newer.onnx")
+    with pytest.raises(UserError, match="the model is of opset 99, the newest that onnx"):
+        api.lint(tmp_path / "newer.onnx", target="mnn", corpus=str(tmp_path / "corpus"))
+
+
+@pytest.mark.parametrize("given", [{"recipe": '{"quantize": "offline"}'}, {"options": "a=b"}, {"dims": "n=2"}])
+def test_text_in_the_place_of_a_mapping_is_told_with_what_to_write(lint, given):
+    (name,) = given
+    with pytest.raises(UserError, match=f"{name} is str .* it has to be a mapping") as told:
+        lint(pools("pool"), **given)
+    assert told.value.hint.startswith(f"write {name}={{")
+    if name != "recipe":
+        with pytest.raises(UserError, match="mapping"):
+            api.Given(**given)
+    with pytest.raises(UserError, match="mapping"):
+        api.CheckSettings(**given)
 
 
 def test_a_model_that_reads_what_nothing_makes_is_not_called_clean(lint):

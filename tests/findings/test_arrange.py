@@ -10,6 +10,7 @@ from driftnet import api
 from driftnet.causes import record
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
+from driftnet.causes.upstream import is_link
 from driftnet.findings import arrange, corpus
 from driftnet.util.errors import UserError
 
@@ -161,6 +162,12 @@ def two(root):
         corpus.save(named(digits), root)
     arranged(root, proposed("aaaaaaaa", 1, 2), proposed("bbbbbbbb", 3, 4))
     return root
+
+
+def test_what_is_no_link_is_not_taken_for_a_report(root):
+    assert [is_link(said) for said in ("https://x/1", "near http://x/2", "none found (2026-11-22)")] == [True] * 3
+    with pytest.raises(UserError, match="'notaurl' is no link"):
+        api.triage(str(root / "mnn_relu_aaaaaaaa"), upstream="notaurl", root=str(root))
 
 
 def triage(root, name, **given):

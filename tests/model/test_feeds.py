@@ -290,12 +290,29 @@ def test_a_tensor_in_a_file_that_another_file_names_is_not_read(tmp_path):
         feeds.read_feeds(tmp_path, FLOATS, "inputs")
 
 
+@pytest.mark.parametrize("what", ["inputs", "calibration"])
+def test_of_many_files_the_one_that_holds_no_number_is_named(tmp_path, what):
+    for k, value in enumerate((1, np.nan, 2)):
+        np.savez(tmp_path / f"{k}.npz", x=np.full((2, 2), value, np.float32))
+    proto = model(tensor(TensorProto.FLOAT, 2, 2))
+    with pytest.raises(UserError, match=rf"{what} {tmp_path}/1.npz: input 'x' holds NaN"):
+        feeds.read_feeds(tmp_path, proto, what)
+
+
+def test_of_a_wrong_name_both_are_told(tmp_path):
+    np.savez(tmp_path / "a.npz", feats=np.ones((2, 2), np.float32))
+    with pytest.raises(UserError, match="lacks input 'x'; the model's inputs are x, got feats"):
+        feeds.read_feeds(tmp_path / "a.npz", model(tensor(TensorProto.FLOAT, 2, 2)), "inputs")
+
+
 @pytest.mark.parametrize(
     ("value", "finite", "says"),
     [
         (np.nan, False, "inputs: input 'x' holds NaN"),
         (-np.inf, False, ""),
+        (np.inf, False, "inputs: input 'x' holds infinity"),
         (np.inf, True, "inputs: input 'x' holds infinity"),
+        (-np.inf, True, "inputs: input 'x' holds infinity"),
         (1.0, True, ""),
     ],
 )

@@ -116,6 +116,8 @@ def test_an_interpreter_of_ones_own_is_asked_for_its_release() -> None:
         resolve(f"{spec('ARRAYS')}==0.1", python=sys.executable)
     with pytest.raises(UserError, match="there is no interpreter /no/such/python"):
         resolve(spec("ARRAYS"), python="/no/such/python")
+    with pytest.raises(UserError, match="/bin/ls is no Python"):
+        resolve(spec("ARRAYS"), python="/bin/ls")
 
 
 @pytest.mark.parametrize(

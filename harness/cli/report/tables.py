@@ -1,5 +1,6 @@
 """Results as tables for a terminal."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -20,6 +21,7 @@ LOUD = 1e6  # decibels: of an error of 0 they are infinite
 OF_LITTLE_USE = "of little use, quantized rightly or not: an output is lost in noise"
 PLACES = 3  # that meet a cause, that are named
 NEVER_BROKEN = ("case", "cause", "status", "outcome", "runs")  # columns of what one copies
+SUMMED = 3  # verdicts, of more of which the last line is a summary
 MESSAGE = 160  # characters of a message in a table; the case has all of it
 
 
@@ -168,7 +170,8 @@ def lint(console: Console, result: Result) -> None:
     say(console, *misdeclared(result))
     for (op, function), group in groupby(result["custom"], key=lambda one: (one["op_type"], one["function"])):
         same = list(group)
-        what = "a function of the model" if function else "a custom operator that nobody registered"
+        what = "a custom operator that nobody registered" if "::" in op else "none of ONNX, nor registered"
+        what = "a function of the model" if function else what
         say(console, f"{op} is {what}: {several([one['node'] for one in same], PLACES)}", f"  {same[0]['advice']}")
     for title, listed in (("met", met), ("may be met", may)):
         say(console, listed and f"{title}:")
@@ -229,7 +232,9 @@ def check(console: Console, result: Result) -> None:
     """The verdict on one model, a paragraph a target and recipe."""
     for r in result["targets"]:
         recipe = ", ".join(written(r["recipe"])) or "default recipe"
-        where = (f" in {r['stage']}" if r["stage"] else "") + (f" ({r['kind']})" if r["kind"] else "")
+        at = r.get("at_fault") or r["stage"]
+        shows = f", shows in {r['stage']}" if r["stage"] and at != r["stage"] else ""
+        where = (f" in {at}" if at else "") + (f" ({r['kind']}{shows})" if r["kind"] else "")
         known = ", known" if r["known"] and r["verdict"] != AGREES else ""
         verdict = f"[{COLOURS.get(r['verdict'], 'red')}]{r['verdict']}[/]{where}{known}"
         console.print(f"[bold]{r['target']}=={r['release']}[/] {escape(recipe)}: {verdict}")
@@ -240,6 +245,7 @@ def check(console: Console, result: Result) -> None:
             made_up(r),
             *misdeclared(r),
             r["unquantized"] and f"  {r['unquantized']}",
+            *(f"  without effect: {said}" for said in r.get("ignored", ())),
             r["accepted"] and f"  accepted, for the outputs are near enough: {r['accepted']}",
             r["message"] and f"  {r['message']}",
             stages and f"  stages: {stages}",
@@ -255,6 +261,15 @@ def check(console: Console, result: Result) -> None:
             _fault(console, fault, "fault" if r["verdict"] != AGREES else "excused")
         if r["interrupted"]:
             console.print("  [yellow]interrupted[/]: there may be more faults, and cases may get smaller")
+    if len(result["targets"]) > SUMMED:
+        words = Counter(r["verdict"] for r in result["targets"])
+        wrong = [r for r in result["targets"] if r["verdict"] not in COLOURS]
+        under = {f"{r['target']} {', '.join(written(r['recipe'])) or 'default recipe'}" for r in wrong}
+        said = ", ".join(f"{count} {word}" for word, count in words.items())
+        say(
+            console,
+            f"of {counted(len(result['targets']), 'run')}: {said}{': ' if under else ''}{'; '.join(sorted(under))}",
+        )
 
 
 def made_up(result: Mapping[str, Any]) -> str:
@@ -275,7 +290,11 @@ def misdeclared(result: Mapping[str, Any]) -> list[str]:
 def about_notes(check: Mapping[str, Any]) -> str:
     """Why nodes are only noted: something comes out of the model all the same, or it fails otherwise."""
     ended = any(stage["outcome"] != "ok" for stage in check["stages"])
-    return "fail by themselves, otherwise than the model" if ended else "wrong, without effect on the outputs"
+    if ended:
+        return "fail by themselves, otherwise than the model"
+    shares = [note["impact"] for note in check["notes"] if note["impact"] is not None]
+    less = f"at most {max(shares):.1%} of their error" if any(shares) else "none that shows among other errors"
+    return f"wrong, with little effect on the outputs, {less}"
 
 
 def _end_to_end(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -410,7 +429,7 @@ def reduced(console: Console, result: Result) -> None:
         f"reduced on {result['target']} to {size} ({cost}): {result['path']}",
         f"  of {result['of']}" + (f"; not {result['not']}" if "not" in result else ""),
         *misdeclared({"misdeclared": result.get("misdeclared", ())}),
-        result["renamed"] and f"  it fails by the name of {result['renamed']} now; {known}",
+        result["renamed"] and f"  what is left is called {result['renamed']}; {known}",
         result["interrupted"] and "  interrupted: it may get smaller",
         result["unfinished"]
         and not result["interrupted"]
