@@ -258,23 +258,19 @@ _TRUE: Sequence[tuple[str, str, str]] = (
     (r"say\.(pads)\.even", "with equal pads on both sides", "with other pads on one side than on the other"),
     (r"any\.(\w+)", "some {0} tensor", "no {0} tensor"),
     (r"axis\.(first|last)", "along the {0} axis", "not along the {0} axis"),
-    (
-        r"out\.(\d+)\.extended\.(.+)",
-        "result beside a tensor of its name and {1}",
-        "result beside none of its name and {1}",
-    ),
-    (r"out\.(\d+)\.negative", "result with negative numbers", "result without negative numbers"),
-    (r"out\.(\d+)\.positive", "result with positive numbers", "result without positive numbers"),
-    (r"out\.(\d+)\.finite", "result finite", "result with infinities or NaN"),
-    (r"out\.(\d+)\.nan", "result with NaN", "result without NaN"),
-    (r"out\.(\d+)\.zeros", "result all zeros", "result not all zeros"),
-    (r"out\.(\d+)\.like\.0", "result shaped like operand 0", "result of another shape than operand 0"),
-    (r"out\.(\d+)\.final", "result a graph output", "result no graph output"),
+    (r"out\.(\d+)\.extended\.(.+)", "{r} beside a tensor of its name and {1}", "{r} beside none of its name and {1}"),
+    (r"out\.(\d+)\.negative", "{r} with negative numbers", "{r} without negative numbers"),
+    (r"out\.(\d+)\.positive", "{r} with positive numbers", "{r} without positive numbers"),
+    (r"out\.(\d+)\.finite", "{r} finite", "{r} with infinities or NaN"),
+    (r"out\.(\d+)\.nan", "{r} with NaN", "{r} without NaN"),
+    (r"out\.(\d+)\.zeros", "{r} all zeros", "{r} not all zeros"),
+    (r"out\.(\d+)\.like\.0", "{r} shaped like operand 0", "{r} of another shape than operand 0"),
+    (r"out\.(\d+)\.final", "{r} a graph output", "{r} no graph output"),
     (r"(twin)", "with a node before that computes the same", "with no node before that computes the same"),
     (r"(passes)", "only copying its operand", "not only copying its operand"),
     (r"(moves)", "only copying or rearranging data", "not only copying or rearranging data"),
     (r"out\.(\d+)\.given", "with result {0}", "without result {0}"),
-    (r"out\.(\d+)\.symbolic", "result of symbolic size", "result of fixed size"),
+    (r"out\.(\d+)\.symbolic", "{r} of symbolic size", "{r} of fixed size"),
 )
 """A fact that is true or false: its pattern, what is said where it is true, and where it is not."""
 
@@ -288,14 +284,14 @@ _OTHER: Sequence[tuple[str, str]] = (
     (r"in\.(\d+)\.dim\.(-?\d+)", "dim {1} of {o}"),
     (r"in\.(\d+)\.by", "attribute that states {o}"),
     (r"in\.(\d+)\.made", "{o}"),
-    (r"out\.(\d+)\.(magnitude)", "{1} of the result"),
-    (r"out\.(\d+)\.dim\.(-?\d+)", "dim {1} of the result"),
-    (r"out\.(\d+)\.ratio\.(-?\d+)", "growth of dim {1}"),
+    (r"out\.(\d+)\.(magnitude)", "{1} of {t}"),
+    (r"out\.(\d+)\.dim\.(-?\d+)", "dim {1} of {t}"),
+    (r"out\.(\d+)\.ratio\.(-?\d+)", "growth of dim {1}{x}"),
     (r"say\.(per_group)", "results of a group"),
     (r"say\.(\w+)\.count", "number of {0}"),
     (r"say\.(\w+)\.least", "least of `{0}`"),
     (r"say\.(\w+)\.most", "greatest of `{0}`"),
-    (r"out\.(\d+)\.lost", "axes lost"),
+    (r"out\.(\d+)\.lost", "axes lost{x}"),
     (r"(inputs|outputs)", "number of {0}"),
     (r"(outputs)\.listed", "number of {0} listed"),
     (r"trait\.(\w+)", "trait {0}"),
@@ -319,7 +315,7 @@ def _of_role(atom: Atom) -> str:
     for pattern, true, false in _TRUE:
         if (found := re.fullmatch(pattern, fact)) and isinstance(atom.value, bool) and atom.test in ("is", "not"):
             said = true if atom.value == (atom.test == "is") else false
-            return said.format(*found.groups(), o=_operand(found[1]))
+            return said.format(*found.groups(), **_called(found[1]))
     if (found := re.fullmatch(r"in\.(\d+)\.made", fact)) and atom.test in ("is", "not"):
         whose, _, slot = str(atom.value).split(".")
         said = f"result{f' {slot}' if slot != '0' else ''} of the {_ORDINALS[int(whose)]}"
@@ -335,7 +331,7 @@ def _of_role(atom: Atom) -> str:
         return _as_people_say(found, atom)
     for pattern, what in _OTHER:
         if found := re.fullmatch(pattern, fact):
-            return _tested(what.format(*found.groups(), o=_operand(found[1])), atom)
+            return _tested(what.format(*found.groups(), **_called(found[1])), atom)
     return _tested(fact, atom)
 
 
@@ -356,18 +352,19 @@ _ORIGINS: Mapping[frozenset[Value], str] = {
 def _as_people_say(found: re.Match[str], atom: Atom) -> str:
     """What a tensor is like, and who makes and reads it: "operand 0 of uint8", "result read by no node"."""
     side, slot, what = found.groups()
-    tensor = _operand(slot) if side == "in" else "result"
+    tensor = _called(slot)["o" if side == "in" else "r"]
     values = atom.value if isinstance(atom.value, tuple) else (atom.value,)
     if what == "from":
         origins = frozenset({"constant", "input", "computed"} - {*values} if atom.test == "not" else values)
         return f"{tensor} {_ORIGINS.get(origins, 'of any origin')}"
-    said, last = [_value(value) for value in values], values[-1]
     if what in ("rank", "elements", "readers"):
         one, many = {"rank": ("axis", "axes"), "elements": ("element", "elements")}.get(what, ("node", "nodes"))
         number = {"least": " or more", "most": " or fewer"}.get(atom.test, "")
-        counted = f"{_either(said)} {one if last == 1 else many}{number}" if last else f"no {one}"
+        some = sorted(value for value in values if value)
+        counted = f"{_either([*map(_value, some)])} {one if some[-1] == 1 else many}{number}" if some else f"no {one}"
+        counted += " or none" if 0 < len(some) < len(values) else ""
     else:
-        counted = _either([name if value else "no node" for name, value in zip(said, values)])
+        counted = _either([_value(value) if value else "no node" for value in values])
     verb = {"maker": "made by", "reader": "read by", "readers": "read by"}.get(what, "of")
     return f"{tensor} {'not ' if atom.test == 'not' else ''}{verb} {counted}"
 
@@ -391,6 +388,18 @@ _ORDINALS = ("first", "second", "third", *(f"{k}th" for k in range(4, 20)))
 
 def _operand(slot: str) -> str:
     return f"operand {slot}"
+
+
+def _called(slot: str) -> dict[str, str]:
+    """What stands in a pattern for a tensor: o an operand; r a result, t with its article, x unless it is the first."""
+    first = slot == "0"
+    result = "result" if first else f"result {slot}"
+    return {
+        "o": _operand(slot),
+        "r": result,
+        "t": "the result" if first else result,
+        "x": "" if first else f" of {result}",
+    }
 
 
 def _general(atom: Atom) -> str:

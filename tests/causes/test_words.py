@@ -1,0 +1,29 @@
+"""Triggers as sentences."""
+
+from driftnet.causes.predicate import Atom, Region
+from driftnet.causes.words import atom_in_words
+
+from tests.support.rules import assert_each
+
+SAID = (
+    (Atom("0.in.0.rank", "in", (2, 1)), "operand 0 of 1 or 2 axes"),
+    (Atom("0.in.0.rank", "is", 1), "operand 0 of 1 axis"),
+    (Atom("0.in.0.elements", "in", (4, 0)), "operand 0 of 4 elements or none"),
+    (Atom("0.in.0.elements", "in", (1, 0)), "operand 0 of 1 element or none"),
+    (Atom("0.in.0.elements", "is", 0), "operand 0 of no element"),
+    (Atom("0.out.0.readers", "least", 2), "result read by 2 nodes or more"),
+    (Atom("0.out.0.dtype", "is", "int64"), "result of int64"),
+    (Atom("0.out.1.dtype", "is", "int64"), "result 1 of int64"),
+    (Atom("0.out.2.final", "is", True), "result 2 a graph output"),
+    (Atom("0.out.1.magnitude", "least", 3), "magnitude of result 1 at least 3"),
+    (Atom("0.out.0.dim.-1", "is", 1), "dim -1 of the result = 1"),
+    (Atom("0.out.1.lost", "is", 2), "axes lost of result 1 = 2"),
+)
+
+
+def test_a_condition_is_said_as_people_would():
+    def rule(case):
+        atom, said = case
+        assert atom_in_words(atom, Region((atom,))) == said
+
+    assert_each(SAID, rule, named=lambda case: case[1])
