@@ -39,6 +39,14 @@ def test_a_case_meets_the_trigger_that_is_stated_of_it(saved, runner):
     assert all(met.values()), f"no case of these causes meets what they state: {[id for id in met if not met[id]]}"
 
 
+def test_a_condition_that_is_stated_tells_more_than_a_coin_would(saved):
+    causes = {one.cause.id: one.cause for one in saved if one.cause and one.cause.trigger}
+    counted = {id: cause.score for id, cause in causes.items() if cause.score.get("instances", 0) > 4}
+    assert len(counted) > len(causes) / 2, f"of {len(counted)} of {len(causes)} causes instances were counted"
+    poor = {id: score["accuracy"] for id, score in counted.items() if score["accuracy"] <= 0.5}
+    assert not poor, f"learn these again, or state no trigger of them: {poor}"
+
+
 def test_a_note_speaks_of_its_case(saved):
     told = {one.id: list(_untrue(one)) for one in saved if one.note}
     assert len(told) > len(saved) / 2, f"{len(told)} of {len(saved)} cases have a note, should be most"
