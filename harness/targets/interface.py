@@ -32,8 +32,8 @@ class Option:
     values[0] is the default, towards which recipes are simplified. The option has a meaning only where each option
     named in `when` has one of the values given there; elsewhere it is left out of the recipe. `since` says which values
     came with a later release than the oldest: of an older one they are not drawn. What costs much more than the default
-    is drawn in a `share` of the recipes in which it otherwise would be. `applies` says whether it means anything for
-    what is calibrated on these feeds; None: for all.
+    is drawn in a `share` of the recipes in which it otherwise would be; above 1, what users ask for oftener. `applies`
+    says whether it means anything for what is calibrated on these feeds; None: for all.
     """
 
     name: str
