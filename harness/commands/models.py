@@ -277,7 +277,8 @@ def _check_one(
             fault["note"], fault["cause"] = _said_of(saved), _cause_of(saved)
         if out and finding:
             folder = corpus.save(finding.to_save(), out)
-            _hand_over(folder, trial.installed, runner, known=saved, remedies=cures)
+            shown = None if diagnosis.unlike else saved  # what only looks like a known one is no copy of it
+            _hand_over(folder, trial.installed, runner, known=shown, remedies=cures)
             fault["reduced"]["path"] = str(folder)
         elif out and saved and not diagnosis.unlike and not saved.rule:
             folder = corpus.save(saved, out)

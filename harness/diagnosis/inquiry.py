@@ -180,7 +180,9 @@ def serious_faults(found: Found) -> list[Fault]:
 
 def is_wrong(verdict: Verdict, whole: Verdict) -> bool:
     """Whether a window's failure is one of the model's. A part may fail to run for being cut out; then it says nothing
-    where the whole runs."""
+    where the whole runs, and in no stage that a whole came through that is wrong when it runs."""
+    if whole.word is Word.DIVERGES:
+        return verdict.word is Word.DIVERGES or (verdict.failed and verdict.stage == "execute")
     return verdict.failed and (whole.failed or verdict.in_values)
 
 

@@ -12,6 +12,7 @@ from driftnet.diagnosis.inside import in_form, look_inside, made_by_cutting
 from driftnet.diagnosis.localize import Fault
 from driftnet.diagnosis.result import Checked
 from driftnet.diagnosis.views import distribution
+from driftnet.findings.trial import watch
 from driftnet.model.submodel import Recording, UnrecordedError, submodel
 from driftnet.model.verdict import Observation, Tier
 from driftnet.model.windows import live_nodes
@@ -52,6 +53,7 @@ def weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found)
                 found.distributions[fault.nodes] = distribution(wrong, seen.outputs, recorded.feeds)
         _keep_intertwined(inquiry, recorded, checked, found)
         _keep_drowned(inquiry, found)
+        _keep_varying(inquiry, checked, found)
 
     def share(fault: Fault) -> float:
         weighed = found.impacts.get(fault.nodes)
@@ -86,6 +88,22 @@ def _keep_drowned(inquiry: Inquiry, found: Found) -> None:
     for fault, said in weighed.items():
         if inquiry.trial.quantizes and fault.verdict.tier in FLOAT and said.change**2 >= LEAST_SHARE * most**2:
             found.impacts[fault.nodes] = replace(said, drowned=True)
+
+
+def _keep_varying(inquiry: Inquiry, checked: Checked, found: Found) -> None:
+    """Let nobody tell the share of a fault where the outputs differ from run to run: what is read that was never
+    written is huge in one run and nothing in the next."""
+    weighed = {nodes: said for nodes, said in found.impacts.items() if said}
+    acquitted = [nodes for nodes, said in weighed.items() if said.negligible and said.change >= LEAST_CHANGE]
+    entered = inquiry.given is not None and inquiry.given is not inquiry.case
+    if not acquitted or entered or sum(said.share for said in weighed.values()) >= EXPLAINED:
+        return
+    if not inquiry.in_time:
+        raise ExhaustedError
+    _, again = watch(inquiry.intact, fresh=True)
+    runs = zip(checked.outputs, again.outputs if again else ())
+    if any(x.tobytes() != after[name].tobytes() for run, after in runs for name, x in run.items() if name in after):
+        found.impacts.update(dict.fromkeys(acquitted))
 
 
 def _impact(

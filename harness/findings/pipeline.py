@@ -123,6 +123,8 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
     except ExhaustedError:
         return Examination(verdict, unexplained=True)
     except KnownError as e:
+        if known.known_issues:  # what is left may end in a stage that the whole came through: that is not why it fails
+            return Examination(verdict, known=known.known_issues[0].id)
         return Examination(verdict, known=e.issue.id, fewest=e.fewest, shown=((e.issue.id, e.fewest),))
     if found is None:
         return Examination(verdict, unconfirmed=verdict, again=2 * CONFIRMING_RUNS)
@@ -132,6 +134,8 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
     while same := inquiry.issues.named(folder_name(sign := found.signature)):
         missing = ", ".join(asked_for(same, options))
         if not (why := differs(same) or (f"without {missing}" if missing else "")):
+            if known.known_issues:
+                return Examination(verdict, known=known.known_issues[0].id)
             return Examination(verdict, found, known=same.id)
         found = replace(found, signature=replace(sign, fine=f"{sign.fine} | {why}"))
     return Examination(verdict, found, unexplained=known.cut)
