@@ -356,6 +356,22 @@ def test_what_a_part_gets_wrong_for_being_cut_is_not_why_nothing_comes_out_of_th
     assert [d.nodes for d in checked.diagnoses] == [()], "the model as a whole, and no part of it"
 
 
+def test_what_ends_a_part_in_a_stage_that_the_whole_came_through_is_not_at_fault(runner, monkeypatch):
+    """MNN's transformerFuse aborts on a Transpose and a Reshape that are a model of their own."""
+    case, whole = tools.cnn(blocks=4, planted=0), Observation(())
+    wrong = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_VALUES)
+
+    def watched(trial, **more):
+        if trial.case.model == case.model:
+            return wrong, whole
+        return (CRASH if trial.case.proto.graph.output[0].name == "relu1" else Verdict(Word.AGREES)), whole
+
+    put(monkeypatch, "watch", watched)
+    put(monkeypatch, "examine", lambda *args, **options: Examination(wrong))
+    checked = check(Trial(case, resolve("mnn"), {"quantize": "offline"}, runner), ())
+    assert (checked.culprits, checked.notes) == ((), ())
+
+
 def crashing(monkeypatch, crashes):
     """The planted target crashes where `crashes` of the case holds; the cases that it was asked for."""
     asked, fell = [], Observation((StageRun("quantize", Outcome.CRASH, signal="SIGSEGV"),))

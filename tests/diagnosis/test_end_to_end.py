@@ -128,6 +128,28 @@ def test_the_fault_that_does_the_damage_comes_first_and_one_without_is_a_note(
     assert [note.node for note in checked.notes] == noted
 
 
+@pytest.mark.parametrize(("varies", "noted"), [(False, ["large"]), (True, [])])
+def test_an_error_that_differs_from_run_to_run_acquits_nothing(runner, monkeypatch, varies, noted):
+    """What was never written is huge in one run of the whole: of that any fault explains a small share."""
+    case = two_branches()
+
+    def watched(trial, fresh=False, **more):
+        expected = runner.reference.run(trial.case).outputs
+        bad = [node for node in trial.case.proto.graph.node if node.name == "large"]
+        if len(trial.case.proto.graph.node) == 6:
+            return WRONG, Observation((), ({"y": np.full(9, 1e30 if varies and fresh else 1e9, np.float32)},))
+        outputs = tuple({name: x * np.float32(1.1 if bad else 1) for name, x in out.items()} for out in expected)
+        return (WRONG if bad else Verdict(Word.AGREES)), Observation((), outputs)
+
+    put(monkeypatch, "watch", watched)
+    put(monkeypatch, "examine", lambda trial, *args, **options: Examination(WRONG))
+    installed = resolve("onnxruntime-quant")
+    closed = replace(installed, target=replace(installed.target, tap=None))
+    checked = check(Trial(case, closed, {"quantize": "none"}, runner), ())
+    assert [note.node for note in checked.notes] == noted
+    assert not (varies and any(culprit.impact for culprit in checked.culprits)), "nobody can tell a share"
+
+
 @pytest.mark.parametrize(("noise", "headline"), [(0.1, ""), (0.9, "little is left of output 'y', which is off by 0.9")])
 def test_a_fault_that_noise_drowns_is_none_the_less_one_and_what_is_lost_in_it_is_told_first(
     runner, monkeypatch, noise, headline

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from driftnet.causes.place import class_of
-from driftnet.findings import corpus, explaining
+from driftnet.findings import corpus, explaining, pipeline, pursuing
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.explaining import is_gone
 from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
@@ -21,7 +21,7 @@ from driftnet.findings.trial import Trial
 from driftnet.model.inspect import Case
 from driftnet.model.signature import folder_name
 from driftnet.model.submodel import recording
-from driftnet.model.verdict import Verdict, Word
+from driftnet.model.verdict import Observation, Verdict, Word
 from driftnet.reduce.reducer import reduce
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, resolve
@@ -611,3 +611,19 @@ def test_a_range_that_is_another_tensors_is_no_operator_that_is_gone_for_it_has_
     assert (gone.wrong, found.known) == ("operator removed", "")
     assert found.finding
     assert class_of(found.finding.verdict) == class_of(found.verdict) == "range of another tensor"
+
+
+def test_a_failure_known_in_part_is_no_other_issue_that_the_cut_shows(runner, monkeypatch):
+    """Cut out of the rest, a model may end in a stage that the whole came through."""
+    case = models.case([node("Neg", ["x"], ["y"])], {"x": floats(2)}, outputs=[("y", 1, (2,))])
+    known = issue(case)
+    other = changed(known, id="test_other")
+    trial = Trial(case, resolve("mnn"), {}, runner)
+
+    def pursued(trial: Trial, inquiry: object) -> None:
+        raise pursuing.KnownError(other, trial)
+
+    monkeypatch.setattr(pipeline, "watch", lambda trial: (known.saved.verdict, Observation(())))
+    monkeypatch.setattr(pipeline, "explained", lambda *args: Explanation((known,), case))
+    monkeypatch.setattr(pipeline, "pursue", pursued)
+    assert examine(trial).known == known.id
