@@ -21,7 +21,7 @@ from driftnet.findings.trial import Trial
 from driftnet.model.inspect import Case
 from driftnet.model.signature import folder_name
 from driftnet.model.submodel import recording
-from driftnet.model.verdict import Observation, Verdict, Word
+from driftnet.model.verdict import Observation, Outcome, StageRun, Verdict, Word
 from driftnet.reduce.reducer import reduce
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, resolve
@@ -623,7 +623,7 @@ def test_a_failure_known_in_part_is_no_other_issue_that_the_cut_shows(runner, mo
     def pursued(trial: Trial, inquiry: object) -> None:
         raise pursuing.KnownError(other, trial)
 
-    monkeypatch.setattr(pipeline, "watch", lambda trial: (known.saved.verdict, Observation(())))
+    monkeypatch.setattr(pipeline, "watch", lambda trial: (known.saved.verdict, Observation((StageRun("execute", Outcome.OK),))))
     monkeypatch.setattr(pipeline, "explained", lambda *args: Explanation((known,), case))
     monkeypatch.setattr(pipeline, "pursue", pursued)
     assert examine(trial).known == known.id
