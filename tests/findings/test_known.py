@@ -623,7 +623,8 @@ def test_a_failure_known_in_part_is_no_other_issue_that_the_cut_shows(runner, mo
     def pursued(trial: Trial, inquiry: object) -> None:
         raise pursuing.KnownError(other, trial)
 
-    monkeypatch.setattr(pipeline, "watch", lambda trial: (known.saved.verdict, Observation((StageRun("execute", Outcome.OK),))))
+    ran = (known.saved.verdict, Observation((StageRun("execute", Outcome.OK),)))
+    monkeypatch.setattr(pipeline, "watch", lambda trial: ran)
     monkeypatch.setattr(pipeline, "explained", lambda *args: Explanation((known,), case))
     monkeypatch.setattr(pipeline, "pursue", pursued)
     assert examine(trial).known == known.id
