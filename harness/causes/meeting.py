@@ -2,7 +2,8 @@
 
 A place *meets* a cause where the trigger holds, and *may* meet it where that depends on what nobody knows without a
 run: the numbers that are fed, an option that the trigger was never tried under, or a trigger that is known to err.
-Numbers that are fed are taken to be finite, not all equal, nor all zero: what depends on no more of them is met.
+Numbers that are fed are taken to be finite, not all equal, nor all zero, and some of those that PRelu and its like read
+to be negative: what depends on no more of them is met.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ TRUSTED = 0.85
 nodes that were named did not fail, at this 4 of 497, where one in twenty may."""
 USUAL = {"same": False, "zeros": False, "finite": True, "nan": False}
 """What numbers are like of which nothing is known, by the last word of a fact."""
+BELOW_ZERO = frozenset(("Celu", "Elu", "LeakyRelu", "PRelu", "Selu"))  # no trait tells of these
+"""Operators that do nothing to what is positive: who has one feeds it negative numbers."""
 DEPENDS = "it depends on"
 """How it is said what only a run could tell."""
 ADVICE = 3
@@ -201,8 +204,14 @@ def _doubts(known: Known, options: Facts) -> str:
 
 def _usually(region: Region, facts: Facts) -> bool:
     """Whether a region holds for numbers as they usually are."""
-    usual = {atom.fact: USUAL.get(atom.fact.rpartition(".")[2]) for atom in region.atoms if atom.holds(facts) is None}
+    usual = {atom.fact: _usual(atom, facts) for atom in region.atoms if atom.holds(facts) is None}
     return bool(usual) and all(atom.holds(usual) for atom in region.atoms if atom.fact in usual)
+
+
+def _usual(atom: Atom, facts: Facts) -> bool | None:
+    if atom.fact == f"{atom.role}.in.0.negative" and facts.get(f"{atom.role}.op") in BELOW_ZERO:
+        return True
+    return USUAL.get(atom.fact.rpartition(".")[2])
 
 
 def _unknown(region: Region, facts: Facts, shape: Shape) -> str:

@@ -94,8 +94,7 @@ def lint(
     known = causes_of(_known(corpus), installed.target)
     graphs, count = list(hosts(proto, _sized(proto, dims or {}))), len({one.record.id for one in known})
     _demand_makers(graphs[0].graph)
-    if installed.target.scheme(recipes.effective(installed.target, chosen)) is None:  # nothing fails in quantizing
-        known = [one for one in known if one.stage != "quantize"]
+    known = reached(known, installed.target, chosen)
     found = meetings(graphs, known, recipe_facts(installed.target, chosen))
     values = partial(_values, installed.target)
     found = with_ways_out(found, known, values, partial(_facts, installed.target, chosen))
@@ -168,6 +167,12 @@ def causes_of(roots: Sequence[Path], target: Target) -> list[Known]:
         if cause.path and cause.status in (Status.OPEN, Status.FLAKY):
             found += _findings(cause, cause.path, target)
     return found
+
+
+def reached(known: Sequence[Known], target: Target, chosen: Recipe) -> list[Known]:
+    """Those of `known` whose stage is run: where nothing is quantized, nothing fails in quantizing."""
+    is_quantized = target.scheme(recipes.effective(target, chosen)) is not None
+    return [one for one in known if is_quantized or one.stage != "quantize"]
 
 
 def _findings(cause: CauseRecord, folder: Path, target: Target) -> Iterator[Known]:

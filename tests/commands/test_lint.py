@@ -136,6 +136,28 @@ def test_what_depends_on_what_is_fed_may_be_met_and_is_told_apart(lint):
     assert (result["met"], api.lint_status(result)) == ([], 0)
 
 
+def test_what_acts_on_negative_numbers_alone_is_expected_to_be_fed_some(lint):
+    negative = cause("slopes_aaaaaaaa", {"fact": "0.op", "is": "LeakyRelu"}, {"fact": "0.in.0.negative", "is": True})
+    assert [m["op_type"] for m in lint([helper.make_node("LeakyRelu", ["x"], ["y"])], negative)["met"]] == ["LeakyRelu"]
+
+
+@pytest.mark.parametrize(
+    ("codes", "met"), [(TensorProto.FLOAT8E4M3FN, True), (TensorProto.FLOAT8E5M2, True), (TensorProto.INT8, False)]
+)
+def test_weights_of_float8_alone_are_said_to_fail_in_a_conv(tmp_path, codes, met):
+    """A saved trigger once named weights of any type that a model in QDQ's form has."""
+    held = [helper.make_tensor("w", codes, [2, 3, 1, 1], [1] * 6), helper.make_tensor("s", TensorProto.FLOAT, [], [1])]
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["floats"]),
+        helper.make_node("Conv", ["x", "floats"], ["made"]),
+        helper.make_node("Relu", ["made"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [IMAGE], [ANY("y")], held)
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "model.onnx")
+    found = api.lint(tmp_path / "model.onnx", target="onnxruntime-quant")["met"]
+    assert any(m["cause"].endswith("82307bc4") for m in found) == met
+
+
 def test_what_is_fed_is_expected_to_hold_different_numbers(lint):
     relu = {"fact": "0.op", "is": "Relu"}
     usual = cause("relu_aaaaaaaa", relu, {"fact": "0.in.0.same", "is": False})

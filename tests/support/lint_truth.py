@@ -4,8 +4,9 @@ do not fail.
     python -m tests.support.lint_truth --target mnn --seed N [--models 30]
 
 Generated models, and realistic ones as they are and quantized. A node fails alone where it does cut out with recorded
-operands, and with what reads it too: weights that are exchanged alone, and put right by their Conv, are no failure of
-the model. A place that is named fails where it does, or where it does with what reads it, none of which does alone.
+operands, and with its neighbours too, what reads it and what those read: weights that come out exchanged alone, and are
+right for their Conv, are no failure of the model. A place that is named fails where it does, or where it does with its
+neighbours, none of which fails alone.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from driftnet.causes.host import hosts
 from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.meeting import meetings
-from driftnet.commands.linting import causes_of
+from driftnet.commands.linting import causes_of, reached
 from driftnet.findings.trial import Trial, watch_cut
 from driftnet.generators import bulk
 from driftnet.generators.building.profile import Profile
@@ -48,7 +49,7 @@ Place = tuple[int, ...]
 
 def alone(case: Case, trial: Trial, runner: Runner, places: set[Place]) -> dict[Place, Verdict]:
     """What the target makes of each node by itself, and of `places`, as far as they can be cut out; of those that say
-    otherwise with what reads them, what they say so."""
+    otherwise with their neighbours, what they say there."""
     indices, recorded = computing(case.proto.graph), recording(case, runner.reference.record)
     nodes = [case.proto.graph.node[i] for i in indices]
 
@@ -64,12 +65,17 @@ def alone(case: Case, trial: Trial, runner: Runner, places: set[Place]) -> dict[
         made = {name for k in place for name in nodes[k].output if name}
         return {k for k, node in enumerate(nodes) if made.intersection(reads(node))}.difference(place)
 
+    def makers(place: set[int]) -> set[int]:
+        read = {name for k in place for name in reads(nodes[k])}
+        return {k for k, node in enumerate(nodes) if read.intersection(node.output)}
+
     wanted = sorted({*((k,) for k in range(len(indices))), *places})
     found = {place: said for place in wanted if (said := verdict(place))}
     itself = {place[0] for place, said in found.items() if len(place) == 1 and said.failed}
     for place, said in list(found.items()):
         beside = readers(place) if said.failed or place in places else set()
-        if beside and (said.failed or not beside & itself):
+        beside |= makers(beside)
+        if beside and (said.failed or not beside - {*place} & itself):
             found[place] = verdict(tuple(sorted({*place, *beside}))) or said
     return found
 
@@ -83,7 +89,8 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, default=Path("corpus"))
     asked = parser.parse_args()
     installed = resolve(asked.target)
-    known, options = causes_of([asked.corpus], installed.target), recipe_facts(installed.target, {})
+    known = reached(causes_of([asked.corpus], installed.target), installed.target, {})
+    options = recipe_facts(installed.target, {})
     failing = named = maybe = told = wrong = 0
     with trusting(), Runner(small_models=True) as runner:
         for name, case in models(asked, Profile(**installed.target.profile)):
@@ -102,7 +109,7 @@ def main() -> None:
             told, wrong = told + len(right), wrong + sum(not failed for failed in right.values())
             print(f"{name}: {len(bad)} fail, {len(bad & in_sure)} named; {len(right)} named places", flush=True)
             for k in sorted(bad - in_sure):
-                may = [m.cause.id[-8:] for m in met if k in m.place]
+                may = {m.cause.id[-8:]: m.why for m in met if k in m.place}
                 print("   not named", case.proto.graph.node[nodes[k]].op_type, found[k,].message[:90], "may:", may)
             for place in (place for place, failed in right.items() if not failed):
                 by = [m.cause.id[-8:] for m in met if tuple(sorted(m.place)) == place and not m.why]
