@@ -29,6 +29,8 @@ from driftnet.model import external_data
 from driftnet.model.feeds import demand_dims, feeds_beside, made_up, read_feeds
 from driftnet.model.inspect import Case, Feed, elements, graph_inputs, nodes
 from driftnet.model.verdict import FAILURES, Verdict, Word
+from driftnet.oracle.artifact.verified.calibration import ranges_of
+from driftnet.oracle.tolerances.table import CUT_OFF, FOREIGN
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
@@ -168,6 +170,7 @@ def check(
             **one,
             "made_up": list(invented),
             "misdeclared": misdeclared,
+            "calibrated_elsewhere": [] if invented else one["calibrated_elsewhere"],
             "ignored": needless + ([] if calibrates else ["calibration, for this recipe takes no samples"]),
         }
         for one, calibrates in zip(result["targets"], sampled)
@@ -236,6 +239,22 @@ def _fed(
     return feeds, samples
 
 
+def _calibrated_elsewhere(feeds: Sequence[Feed], samples: Sequence[Feed]) -> list[str]:
+    """Inputs of which much lies outside of what calibration is given, or that use next to nothing of that."""
+    ranges, calibrated = ranges_of(feeds), ranges_of(samples)
+    told = []
+    for name in [name for name in ranges if name in calibrated]:
+        (low, high), (least, most) = ranges[name], calibrated[name]
+        x = np.concatenate([feed[name].ravel() for feed in feeds])
+        cut = float(np.mean((x < min(least, 0)) | (x > max(most, 0))))  # quantizers make room for 0
+        here, there = max(-low, high), max(-least, most)
+        if cut >= CUT_OFF or 0 < here * FOREIGN <= there:
+            much = f"{cut:.1%} of the inputs are cut off" if cut >= CUT_OFF else f"{there / here:.3g} times as large"
+            said = f"calibration data are in [{least:.6g}, {most:.6g}], the inputs in [{low:.6g}, {high:.6g}]: {much}"
+            told.append(f"{name!r} is calibrated on other data: {said}")
+    return told
+
+
 def _recipes(target: Target, settings: CheckSettings) -> list[dict[str, Any]]:
     if settings.sweep:
         return recipe.swept(target)
@@ -254,6 +273,7 @@ def _check_one(
     trial: Trial, settings: CheckSettings, known_issues: Sequence[KnownIssue], tell: Callable[[str], None]
 ) -> dict[str, Any]:
     runner, name, out = trial.runner, trial.target.name, Path(settings.out) if settings.out else None
+    fed = trial.case.feeds, trial.case.calibration
     runs_before, cpu_before = runner.target_runs, runner.all_cpu_seconds
     known = {issue.id: issue.saved for issue in known_issues}
     checked = checks.check(
@@ -303,6 +323,7 @@ def _check_one(
         **result,
         "at_fault": at_fault or checked.verdict.stage,
         "cause": _cause_of(known[checked.known]) if checked.known in known else "",
+        "calibrated_elsewhere": _calibrated_elsewhere(*fed) if trial.calibrates else [],
         "usable": not trial.quantizes or _usable(checked.end_to_end),
         "accepted": settings.accept if accepted and checked.verdict.word is not Word.AGREES else "",
         "blame": _blame(checked.verdict, name),

@@ -29,7 +29,7 @@ class Loss:
     """One output of the model over all feeds.
 
     max_abs, largest   the largest error, and the largest magnitude it should have
-    relative_l2, cosine, sqnr_db   of all elements together; an error of 0 has infinite decibels
+    relative_l2, cosine, sqnr_db   of all elements together; an error of 0 has infinite decibels, one element no cosine
     argmax, top_k   how often the largest along the last axis is the same, and the share of the TOP largest that are;
                     None where that axis is no longer than two, or TOP
     """
@@ -38,7 +38,7 @@ class Loss:
     max_abs: float
     largest: float
     relative_l2: float
-    cosine: float
+    cosine: float | None
     sqnr_db: float
     argmax: float | None
     top_k: float | None
@@ -49,8 +49,8 @@ class Loss:
         return self.relative_l2 if math.isfinite(self.relative_l2) else self.max_abs
 
     def as_json(self) -> dict[str, Any]:
-        """The row as a JSON value."""
-        return asdict(self)
+        """The row as a JSON value; no decibels where they are infinite."""
+        return asdict(self) | {"sqnr_db": self.sqnr_db if math.isfinite(self.sqnr_db) else None}
 
 
 @dataclass(frozen=True)
@@ -171,13 +171,14 @@ def _loss(name: str, pairs: Sequence[tuple[np.ndarray | None, np.ndarray]]) -> L
     largest = max((float(distance(b, np.zeros_like(b)).max(initial=0.0)) for _, b in pairs), default=0.0)
     most = max((_largest_error(a, b) for a, b in pairs), default=0.0)
     product = size * float(np.linalg.norm(got))
+    cosine = min(1.0, float(right @ got) / product) if product else float(off == 0)
     ranks = [_ranks(a, b) for a, b in pairs if a is not None and a.shape == b.shape]
     return Loss(
         name,
         most,
         largest,
         off / size if size else (math.inf if off else 0.0),
-        min(1.0, float(right @ got) / product) if product else float(off == 0),
+        cosine if right.size > 1 else None,
         20 * math.log10(size / off) if off and size else (math.inf if not off else -math.inf),
         _mean([first for first, _ in ranks]),
         _mean([several for _, several in ranks]),

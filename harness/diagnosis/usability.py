@@ -14,11 +14,11 @@ import onnx
 from driftnet.diagnosis.end_to_end import Loss, losses
 from driftnet.model.graph import Graph, Values
 from driftnet.model.inspect import Case, all_nodes, bodies, computing
-from driftnet.model.operators import full_name
+from driftnet.model.operators import AFFINE, full_name
 from driftnet.model.submodel import Record, Recording, UnrecordedError, rebuilt, submodel
 from driftnet.oracle.artifact.verified.calibration import largest_of, ranges_of
 from driftnet.oracle.artifact.verified.comparison import label
-from driftnet.oracle.artifact.verified.operators import OPAQUE, QUANTIZED
+from driftnet.oracle.artifact.verified.operators import CLIPPING, MOVEMENT, OPAQUE, QUANTIZED
 from driftnet.oracle.artifact.verified.ranges import stated_ranges
 from driftnet.run.reference import ReferenceError
 from onnx import helper
@@ -125,11 +125,21 @@ def worst_layers(
     for row in sorted(rows, key=lambda row: row.relative_l2, reverse=True)[:LAYERS]:
         left = _left_in_float(artifact, there[row.output], [run[row.output + OWN] for run in own], records, record)
         if left and row.relative_l2:
-            node, names = makers[row.output], [value.name for value in model.proto.graph.output]
+            node, names = _carried_by(makers, row.output, there), [value.name for value in model.proto.graph.output]
             rest = [{name: run[name] for name in names if name in run} for run in recorded]
             told = losses(left, rest)
-            found.append(Layer(node.name or row.output, node.op_type, row, tuple(told)))
+            called = node.name or next(filter(None, node.output)).removesuffix(OWN)
+            found.append(Layer(called, node.op_type, row, tuple(told)))
     return tuple(sorted(found, key=lambda layer: sum(row.relative_l2 for row in layer.in_float)))
+
+
+def _carried_by(makers: Mapping[str, onnx.NodeProto], name: str, known: Collection[str]) -> onnx.NodeProto:
+    """The node whose error a tensor has: what is fused with it, or folded into it, makes none of its own."""
+    node = makers[name]
+    passing = CLIPPING | MOVEMENT | AFFINE
+    while node.op_type in passing and node.input[0] not in known and node.input[0] in makers:
+        node = makers[node.input[0]]
+    return node
 
 
 def _alike(got: np.ndarray | None, right: np.ndarray | None) -> bool:

@@ -32,6 +32,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from rich.console import Console
 
+from tests.oracle.artifact import test_verified
 from tests.support import damage, production
 from tests.support.models import case as models_case
 
@@ -308,6 +309,29 @@ def test_the_layer_that_loses_most_is_named_with_what_leaving_it_in_float_gives(
     assert gained > 15, f"{gained} dB gained by leaving two bits in float"
 
 
+def test_an_activation_that_is_fused_carries_the_error_of_what_it_is_fused_with(runner):
+    quantized = test_verified.model(test_verified.QOPERATOR, **test_verified.CONSTANTS)
+    found = audit.audit(test_verified.FLOAT, quantized, [{"x": test_verified.X}], runner)
+    assert [(layer.node, layer.op_type) for layer in found.in_float] == [("gemm", "Gemm")], found.in_float
+
+
+@pytest.mark.parametrize(("end", "place"), [(0.6, "xz"), (1.0, "xs")])
+def test_a_range_that_cuts_much_of_an_input_off_is_wrong_and_the_zero_point_where_it_is_as_wide(runner, end, place):
+    """The input is in [0, 1], and rounded within a range as wide that is moved, or of a quarter of that."""
+    step = np.float32(1 / 255 if place == "xz" else 1 / 1020)
+    rounded = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "xs", "xz"], ["d"]),
+    ]
+    body = [helper.make_node(n.op_type, [*n.input], [*n.output], n.name) for n in FLOAT.graph.node]
+    body[0].input[0] = "d"
+    zero = np.uint8(round(255 * (1 - end)) % 256 if place == "xz" else 0)
+    quantized = model([*rounded, *body], w=WEIGHTS, xs=step, xz=zero)
+    feed = {"x": np.linspace(0, 1, 8, dtype=np.float32).reshape(2, 4)}
+    found = audit.audit(FLOAT, quantized, [feed], runner, alike=True)
+    assert [problem.where for problem in found.problems] == [place], found.problems
+
+
 def test_an_infinite_scale_is_told_first(runner):
     """Of a table that holds minus infinity onnxruntime's dynamic quantizer makes an infinite scale, and NaN of all."""
     found = audit.audit(FLOAT, fake_quantized(WEIGHTS, STEPS * [1, np.inf, 1]), [FEED], runner)
@@ -545,7 +569,7 @@ def test_an_output_of_no_use_is_not_headlined_as_right(tmp_path):
         (tmp_path / f"{name}.onnx").write_bytes(proto.SerializeToString())
     result = models.audit(tmp_path / "float.onnx", tmp_path / "right.onnx")
     assert result["verdict"] == "agrees"
-    for usable, head in {True: "agrees: 0 problems", False: "of little use: 0 problems"}.items():
+    for usable, head in {True: "agrees: 0 problems", False: "agrees, but of little use: 0 problems"}.items():
         console = Console(file=io.StringIO(), width=200)
         tables.audit(console, result | {"usable": usable})
         assert console.file.getvalue().startswith(head), console.file.getvalue()
@@ -666,7 +690,7 @@ def test_a_range_that_alone_cuts_its_data_off_is_named_however_much_wider_others
     cut = Proportion(None, "t0", -0.6, (-0.66, 0.66), (-1.0, 1.0))
     graph = graphs.read(model([helper.make_node("Relu", [a], [b]) for a, b in zip(["x", *names], [*names, "y"])]))
     for rows, accused in (([cut, *wide], ["t0"]), (wide, [])):
-        found = [row.name for row, _, _ in outliers(graph, rows, [dict.fromkeys(names, data)], alike=True)]
+        found = [row.name for row, *_ in outliers(graph, rows, [dict.fromkeys(names, data)], alike=True)]
         assert found == accused
 
 
@@ -748,5 +772,5 @@ def test_a_range_that_is_exactly_that_of_the_data_is_not_out_of_proportion(of_ca
     ]
     graph = graphs.read(model([helper.make_node("Relu", [a], [b]) for a, b in zip(["x", *names], [*names, "y"])]))
     records = [dict.fromkeys(names, data)]
-    found = [row.name for row, _, _ in outliers(graph, rows, records, alike=True)]
+    found = [row.name for row, *_ in outliers(graph, rows, records, alike=True)]
     assert found == accused

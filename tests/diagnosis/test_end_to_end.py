@@ -48,6 +48,13 @@ def test_an_output_that_is_right_has_no_error_and_nothing_is_divided_by_zero():
     assert (row.max_abs, row.relative_l2, row.cosine, row.sqnr_db) == (0.0, 0.0, 1.0, math.inf)
 
 
+@pytest.mark.parametrize(("x", "y", "decibels"), [([2.0], [2.0], None), ([30.0], [2.0], -22.9), ([2.0], [0.0], None)])
+def test_in_json_nothing_is_infinite_and_one_element_has_no_angle(x, y, decibels):
+    (row,) = losses([{"y": np.float32(x)}], [{"y": np.float32(y)}])
+    said = row.as_json()
+    assert (said["cosine"], said["sqnr_db"]) == (None, decibels and pytest.approx(decibels, abs=0.1))
+
+
 def test_what_is_not_finite_or_of_another_shape_counts_as_much_as_the_largest():
     right = [{"a": np.array([1.0, -4], np.float32), "b": np.ones((2, 2), np.float32)}]
     rows = losses([{"a": np.array([np.nan, -4], np.float32), "b": np.ones(4, np.float32)}], right)

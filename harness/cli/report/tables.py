@@ -17,7 +17,6 @@ COLOURS = {"agrees": "green", "rejects": "yellow", "invalid": "yellow", "abstain
 OUTPUTS = 5  # of a model, the worst, that are shown
 SEVERAL = 8  # nodes, options or inputs that are told in a line
 OPERATORS = 20  # of which most was never asked, that are listed
-LOUD = 1e6  # decibels: of an error of 0 they are infinite
 OF_LITTLE_USE = "of little use, quantized rightly or not: an output is lost in noise"
 PLACES = 3  # that meet a cause, that are named
 NEVER_BROKEN = ("case", "cause", "status", "outcome", "runs")  # columns of what one copies
@@ -195,7 +194,7 @@ def audit(console: Console, result: Result) -> None:
     """The problems of a quantized model, the most telling question first."""
     problems, word = result["problems"], result["verdict"]
     useless = word == AGREES and not result["usable"]
-    head, colour = ("of little use", "yellow") if useless else (word, COLOURS.get(word, "red"))
+    head, colour = (f"{word}, but of little use", "yellow") if useless else (word, COLOURS.get(word, "red"))
     console.print(
         f"[{colour}]{head}[/]: {counted(len(problems), 'problem')}; "
         f"{result['compared']:.1%} of the float model's nodes were compared"
@@ -212,11 +211,11 @@ def audit(console: Console, result: Result) -> None:
         *(f"  vanishes: {said}" for said in result["vanishing"]),
         *(f"  wrong, but does nothing to the outputs: {said}" for said in result["notes"]),
     )
-    if layers := [row for row in result["layers"] if 0 < abs(row["sqnr_db"]) < LOUD][:OUTPUTS]:
-        say(console, "  worst tensors: " + ", ".join(f"{row['output']} {row['sqnr_db']:.1f} dB" for row in layers))
+    if layers := [row for row in result["layers"] if row["sqnr_db"]][:OUTPUTS]:
+        say(console, "  worst tensors: " + ", ".join(map(_decibels, layers)))
     for layer in result["in_float"]:
-        rest = ", ".join(f"{row['output']} {row['sqnr_db']:.1f} dB" for row in layer["end_to_end"][:OUTPUTS])
-        own = f"{layer['op_type']} {layer['node']} has {layer['loss']['sqnr_db']:.1f} dB by itself"
+        rest = ", ".join(map(_decibels, layer["end_to_end"][:OUTPUTS]))
+        own = _decibels({**layer["loss"], "output": f"{layer['op_type']} {layer['node']} has"}) + " by itself"
         say(console, f"  {own}; left in float: {rest}")
     for rule, count in result["excused"].items():
         say(console, f"{counted(count, 'node')} not compared: {rule} (docs/judgement.md) allows any result")
@@ -244,6 +243,7 @@ def check(console: Console, result: Result) -> None:
             console,
             made_up(r),
             *misdeclared(r),
+            *(f"  {said}" for said in r["calibrated_elsewhere"]),
             r["unquantized"] and f"  {r['unquantized']}",
             *(f"  without effect: {said}" for said in r.get("ignored", ())),
             r["accepted"] and f"  accepted, for the outputs are near enough: {r['accepted']}",
@@ -310,12 +310,18 @@ def _end_to_end(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         numbers = [
             f"error {row['max_abs']:.3g} of {row['largest']:.3g}",
             f"relative L2 {row['relative_l2']:.2g}",
-            f"cosine {row['cosine']:.5f}",
-            f"SQNR {row['sqnr_db']:.1f} dB" if abs(row["sqnr_db"]) < LOUD else "",
+            "" if row["cosine"] is None else f"cosine {row['cosine']:.5f}",
+            "" if row["sqnr_db"] is None else _decibels({**row, "output": "SQNR"}),
         ]
         told.append(f"  output {row['output']}: {', '.join(filter(None, (*numbers, *ranks)))}")
     more = len(worst) - OUTPUTS
     return told + ([f"  and {counted(more, 'output')} that are nearer"] if more > 0 else [])
+
+
+def _decibels(row: Mapping[str, Any]) -> str:
+    """The signal to noise of a row, after its name."""
+    said = "exact" if not row["max_abs"] else "no signal" if row["sqnr_db"] is None else f"{row['sqnr_db']:.1f} dB"
+    return f"{row['output']} {said}"
 
 
 def _fault(console: Console, fault: Mapping[str, Any], called: str) -> None:

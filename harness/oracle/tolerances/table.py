@@ -141,6 +141,9 @@ PROMINENT_CUT = Tolerance(1.25, "log2 of a proportion", "the same where a range 
 PROMINENT_DEVIATIONS = Tolerance(6, "robust deviations", "an outlier is so far from the median of all", CHOSEN)
 ALIKE = Tolerance(0.35, "log2 of a proportion", "at an input whose data are like those of calibration", CHOSEN)
 GIVEN_UP = Tolerance(0.01, "of the elements", "calibrations that clip leave out outliers only", CHOSEN)
+CUT_OFF = Tolerance(0.1, "of the elements", "of an input that calibration did not see", CHOSEN)
+FOREIGN = Tolerance(16, "ranges", "of inputs that use no more of them than four of eight bits", CHOSEN)
+SHIFTED = Tolerance(0.1, "of a range's width", "how far one of the right width is off", CHOSEN)
 CODES_USED = Tolerance(0.98, "of the codes", "rounding may leave out the last of few", CHOSEN)
 LEAST_RANGE = Tolerance(
     1.0001e-4, "absolute", "what the smallest constants get on demand", "onnxruntime: MinimumRealRange"
@@ -158,6 +161,7 @@ HALF_ROUNDING = Tolerance(2.0**-11, "relative", "to nearest in float16", DERIVED
 HALF_SUBNORMAL = Tolerance(2.0**-25, "absolute", "half of the smallest float16", DERIVED)
 FAR_APART = Tolerance(1e-6, "of a bound", "a bound is itself computed, and may be missed by its rounding", DERIVED)
 UNDERFLOW = Tolerance(1e-37, "absolute", "what float32 no longer holds in all of its digits", DERIVED)
+SAME_FACTOR = Tolerance(0.01, "of a factor", "the codes of eight bits leave so much unsaid", DERIVED)
 SCALE_ERROR = Tolerance(1e-6, "of a scale", "it is computed in float32", DERIVED)
 
 # Whole models

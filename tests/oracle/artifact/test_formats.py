@@ -264,7 +264,7 @@ def test_a_bias_is_judged_at_every_kernel_that_reads_it():
     ends = [("DequantizeLinear", ["yq", "ys", "yz"], ["y"], {}), ("DequantizeLinear", ["hq", "ys", "yz"], ["h"], {})]
     nodes = [RELU[0], twice, gemm(["xq", "xs", "xz"], "h"), gemm(["xq2", "xs2", "xz"], "y"), *ends]
     assert problems(nodes, floating, xs2=XS) == []
-    assert problems(nodes, floating, xs2=2 * XS) == [("parameter", "b")], "it is twice as large at the second"
+    assert problems(nodes, floating, xs2=2 * XS) == [("parameter", "xs2")], "it is twice as large at the second"
 
 
 def test_what_is_drawn_is_no_constant_whatever_it_is_drawn_by():

@@ -44,8 +44,21 @@ def test_a_range_stands_out_from_those_beside_it_too():
 
 def test_the_size_of_made_up_inputs_says_nothing_and_that_of_others_must_be_right():
     assert standing_out(x=-3, b=-1.5) == ["b"]
-    assert standing_out(alike=True, x=-3, b=-1.5) == [], "these are not the data of calibration"
+    assert standing_out(alike=True, x=3, b=-1.5) == [], "these are not the data of calibration"
+    assert standing_out(alike=True, x=-3, b=-1.5) == ["x"], "nor are these, but most of the input is cut off"
     assert standing_out(alike=True, b=0.8) == ["b"]
+
+
+@pytest.mark.parametrize(("log2", "wrong"), [(-0.5, True), (1.5, False), (2.5, True)])
+def test_where_all_others_are_as_calibration_saw_them_the_range_of_an_input_is_judged(log2, wrong):
+    """One of another proportion says nothing of calibration then; but many a quantizer takes [0, 1] for any image."""
+    assert standing_out(alike=True, x=log2, exact="abcdy") == ["x"] * wrong
+
+
+@pytest.mark.parametrize(("log2", "wrong"), [(3.0, False), (8.0, True)])
+def test_what_all_ranges_are_wider_by_is_told_of_the_input(log2, wrong):
+    assert standing_out(alike=True, **dict.fromkeys("xabcdy", log2)) == ["x"] * wrong
+    assert standing_out(alike=True, x=log2) == [], "one input may be faint"
 
 
 @pytest.mark.parametrize("log2", [1.0, 0.5, -0.5])

@@ -15,6 +15,7 @@ from driftnet.model.verdict import Kind, Word
 from driftnet.oracle.artifact.verified import tier as artifact
 from driftnet.oracle.artifact.verified.calibration import Calibration, calibration_of
 from driftnet.oracle.artifact.verified.execution import execution
+from driftnet.oracle.artifact.verified.messages import channels_told
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
@@ -160,6 +161,33 @@ def test_a_stale_bias_scale_is_wrong_though_the_bias_is_right():
     assert found == [("parameter", "bs")], found
 
 
+@pytest.mark.parametrize(
+    ("form", "scale", "factor", "where"),
+    [("QOperator", "xs", 0.5, "xs"), ("QOperator", "ws", 1.3, "w"), ("QDQ", "ws", 1.3, "w")],
+)
+def test_a_wrong_scale_is_named_once_and_not_the_bias_that_is_read_with_it(form, scale, factor, where):
+    """In operators on integers a bias has the product of both scales, and is off by the factor of either."""
+    changed = {scale: (CONSTANTS[scale] * factor).astype(np.float32)}
+    assert problems(FORMS[form], **changed) == [("parameter", where)]
+
+
+@pytest.mark.parametrize(
+    ("hit", "said"),
+    [
+        ((slice(None), slice(0, 8)), ", all in 0..7 of axis 1"),
+        ((slice(None), [0, 2, 3]), ", all in 0, 2..3 of axis 1"),
+        ((slice(None), slice(0, 10)), ", all in 0..9 of axis 1"),
+        ((1, 5), ", all in 5 of axis 1"),
+        ((slice(None), slice(None)), ""),
+    ],
+)
+def test_only_an_axis_is_named_that_tells_where_what_is_wrong_is(hit, said):
+    """Not one of two places that are both hit, nor one of a single place."""
+    wrong = np.zeros((2, 16, 1), bool)
+    wrong[hit] = True
+    assert channels_told(wrong) == said
+
+
 def test_a_bias_may_be_another_one_where_biases_are_moved_and_a_weight_may_not():
     moved, codes = {"bq": BIAS + np.int32(40)}, {"wq": np.trunc(W / WS).astype(np.int8)}
     for moves, expected in ((False, [("parameter", "b")]), (True, [])):
@@ -230,8 +258,11 @@ def test_an_output_of_another_shape_is_wrong():
     assert problems(lone, model(nodes, w=W, b=B)) == [("topology", "add")]
 
 
-def test_a_lost_bias_is_a_wrong_topology():
-    assert problems([*QDQ[:3], ("Gemm", ["xd", "wd"], ["h"], {"name": "gemm"}), *QDQ[5:]]) == [("topology", "gemm")]
+def test_a_lost_bias_is_a_wrong_topology_and_told_as_that():
+    graph = graphs.read(model([*QDQ[:3], ("Gemm", ["xd", "wd"], ["h"], {"name": "gemm"}), *QDQ[5:]], **CONSTANTS))
+    (found,) = compare(graphs.read(FLOAT), graph, [evaluate(graph, {"x": X}).balls], None).problems
+    assert (found.question, found.where) == ("topology", "gemm")
+    assert "no bias, the float model has 'b'" in found.message
 
 
 @pytest.mark.parametrize(("read", "wrong"), [("Shape", []), ("Relu", ["add"])])

@@ -16,10 +16,18 @@ from driftnet.model.operators import AFFINE, RECURRENT, WEIGHTED
 from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair, Problem, label, problem_of
 from driftnet.oracle.artifact.verified.format import Format, Use
 from driftnet.oracle.artifact.verified.messages import at, channels_told, distance_told
+from driftnet.oracle.artifact.verified.names import first_result
 from driftnet.oracle.artifact.verified.operators import BROADCASTING, is_only_measured
 from driftnet.oracle.ball_arithmetic.ball import Undecided, format_of, is_float
 from driftnet.oracle.scheme.folding import fold
-from driftnet.oracle.tolerances.table import CLIPPED, PARAMETER_FLOAT_ERROR, PARAMETER_HALF_STEP, SCALE_ERROR, UNDERFLOW
+from driftnet.oracle.tolerances.table import (
+    CLIPPED,
+    PARAMETER_FLOAT_ERROR,
+    PARAMETER_HALF_STEP,
+    SAME_FACTOR,
+    SCALE_ERROR,
+    UNDERFLOW,
+)
 
 CODES = 255
 WIDE = 2.0**30
@@ -48,6 +56,18 @@ class Held:
         size = np.where(np.isfinite(self.wanted), np.abs(self.wanted), 0)
         return np.asarray(PARAMETER_HALF_STEP * self.steps + self.error * size + UNDERFLOW)
 
+    @property
+    def factor(self) -> float:
+        """By what all elements are multiplied, as far as their codes can say; 0 where by no one factor."""
+        found, wanted = self.found.astype(np.float64).ravel(), self.wanted.ravel()
+        size, both = float(wanted @ wanted), np.isfinite(found).all() and np.isfinite(wanted).all()
+        if wanted.size < 2 or not both or not size:
+            return 0.0
+        factor = float(found @ wanted) / size
+        off = np.abs(found - factor * wanted)
+        near = off <= max(1.0, factor) * PARAMETER_HALF_STEP * self.steps.ravel() + SCALE_ERROR * np.abs(found)
+        return factor if factor > 0 and abs(factor - 1) > SAME_FACTOR and near.all() else 0.0
+
 
 @dataclass
 class Constants:
@@ -56,12 +76,14 @@ class Constants:
     held      those of counterparts, by use and name
     sharp     those that are right, and have scales that come from their own range
     problems  of the others
+    factors   by first result of the node: by what all weights of it are multiplied, as a wrong scale does
     """
 
     comparison: Comparison
     held: dict[tuple[Use, str], Held] = field(default_factory=dict)
     sharp: list[Held] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    factors: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         c = self.comparison
@@ -190,12 +212,26 @@ class Constants:
             f": {distance}; {int(wrong.sum())} of {wrong.size} elements{channels_told(wrong)}"
         )
         codes, format = self.artifact.codes_of(held.use.tensor), held.use.format or Format("")
+        place, factor = held.name, held.factor
+        if factor and held.node.op in WEIGHTED and held.name == held.node.input(1):
+            self.factors[first_result(held.node)] = factor
+            message += f": all are {factor:.4g} times that, as its scale {format.scale!r} makes them"
+        elif factor and held.node.op in WEIGHTED and format.unit:  # of a bias
+            by_weights = self.factors.get(first_result(held.node), 1.0)
+            if np.isclose(factor, by_weights, rtol=SAME_FACTOR):
+                return False  # the scale of the weights is told of already
+            place, weights = format.unit
+            message = (
+                f"{held.name!r} of {held.node.op} is {factor:.4g} times the float model's, all of it: its scale is "
+                f"that of the input, {place!r}, by that of the weights, {weights!r}, and the weights are "
+                f"{'right' if by_weights == 1 else 'wrong too'}"
+            )
         about = ("stored", held.name, codes, format.zero_point, str(format.axis), *(format.unit or (format.scale,)))
         own = self.model.constants.get(held.name)  # not one that is computed, or into which something was folded
         rounded = held.use.format and held.node.op in BROADCASTING  # an epsilon, say; of weights all is told
         stored = found if rounded and own is not None and np.array_equal(own, wanted, equal_nan=True) else None
-        place = tuple(map(int, where))
-        self.add(held.node, held.name, error[where], bound[where], message, at=place, about=about, stored=stored)
+        element = tuple(map(int, where))
+        self.add(held.node, place, error[where], bound[where], message, at=element, about=about, stored=stored)
         return False
 
     def units(self, node: Node) -> float:
@@ -255,6 +291,9 @@ class Constants:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.abs(np.resize(scale, product.shape) / product)
             worst = float(np.maximum(ratio, 1 / ratio).max())
+        by_weights = self.factors.get(pair.first, 0.0)
+        if by_weights and np.allclose(ratio * by_weights, 1, rtol=SAME_FACTOR):
+            return False  # the scale of the weights is told of already
         message = (
             f"scale {format.scale!r} of the bias is off the product of the scales of input, {x.scale!r}, and weights, "
             f"{w.scale!r}, by a factor of up to {worst:.6g}: one of the three is wrong, and kernels take the bias's "

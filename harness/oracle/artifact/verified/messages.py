@@ -5,10 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 from driftnet.model.graph import Node
+from driftnet.model.operators import WEIGHTED
 from driftnet.oracle.artifact.verified.comparison import How, Pair, Problem, label, problem_of
 from driftnet.oracle.ball_arithmetic.ball import Ball
 from driftnet.oracle.tolerances.table import FAR_APART
 from onnx import GraphProto
+
+RUNS = 4
+"""runs of indices that are named"""
 
 
 def blaming(node: Node, what: str, problem: Problem) -> Problem:
@@ -58,7 +62,7 @@ def at(where: Sequence[np.intp]) -> str:
 
 
 def differences(pair: Pair) -> str:
-    """Which attributes differ, for a person."""
+    """Which attributes differ, and whether the bias is gone, for a person."""
     if pair.piece is None:
         return ""
     a, b = pair.node.attributes, pair.piece.node.attributes
@@ -66,6 +70,10 @@ def differences(pair: Pair) -> str:
     told = [
         f"another {k}" if isinstance(a.get(k), GraphProto) else f"{k} {b.get(k)} instead of {a.get(k)}" for k in names
     ]
+    if pair.how is How.SAME and pair.node.op in WEIGHTED:
+        own, use = pair.node.input(2), pair.operand(2)
+        if own and use is None and pair.bias is None:
+            told.append(f"it has no bias, the float model has {own!r}")
     return f" ({', '.join(told)})" if told else ""
 
 
@@ -75,10 +83,13 @@ def distance_told(error: float, step: float) -> str:
 
 
 def channels_told(wrong: np.ndarray) -> str:
-    """Where the wrong elements are, if they fill some indices of one axis only."""
-    for axis in range(wrong.ndim):
-        others = tuple(k for k in range(wrong.ndim) if k != axis)
-        hit = np.flatnonzero(wrong.any(axis=others))
-        if len(hit) <= max(2, wrong.shape[axis] // 4):
-            return f", all in {', '.join(map(str, hit[:4]))} of axis {axis}"
-    return ""
+    """Where the wrong elements are, if they fill few indices of one axis only, or one run of them."""
+    told: dict[str, float] = {}
+    for axis, count in enumerate(wrong.shape):
+        hit = np.flatnonzero(wrong.any(axis=tuple(k for k in range(wrong.ndim) if k != axis)))
+        runs = np.split(hit, np.flatnonzero(np.diff(hit) > 1) + 1)
+        if len(hit) < count and (len(hit) <= max(2, count // 4) or (len(runs) == 1 and 4 * len(hit) <= 3 * count)):
+            named = [f"{run[0]}" if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs]
+            more = f" and {len(named) - RUNS} more" if len(named) > RUNS else ""
+            told[f", all in {', '.join(named[:RUNS])}{more} of axis {axis}"] = len(hit) / count
+    return min(told, key=lambda text: told[text], default="")

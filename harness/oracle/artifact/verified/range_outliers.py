@@ -5,9 +5,11 @@ architectures, two of eight samples: 0.95 to 1.25 for nine of ten tensors), and 
 that are made up it has to stand out further. But less where it is too narrow: that much of its data lies outside can
 hardly come of other inputs, while the data of the other tensors lie inside: then, on inputs like those of calibration,
 it does not count how much wider some of the others are. And where the other ranges are exactly those of these inputs,
-these are what calibration saw: then a range need not stand out as far, however small its tensor is. In 261 right
-artifacts, audited on inputs made up within the range of their input, none of 6190 ranges is less than 0.55 or more than
-2.8 times in proportion.
+these are what calibration saw: then a range need not stand out as far, however small its tensor is, and inputs are
+judged too. Where an input has another range than its data, these are others than calibration saw: then it is told only
+that a large share of them is cut off, or that next to nothing of the ranges is used. In 261 right artifacts, audited on
+inputs made up within the range of their input, none of 6190 ranges is less than 0.55 or more than 2.8 times in
+proportion.
 
 What an operator cannot give, whatever it reads, no range has to hold.
 """
@@ -23,6 +25,8 @@ from driftnet.oracle.artifact.verified.operators import MOVEMENT
 from driftnet.oracle.tolerances.table import (
     ABSURD_RANGE,
     ALIKE,
+    CUT_OFF,
+    FOREIGN,
     GIVEN_UP,
     PROMINENT,
     PROMINENT_CUT,
@@ -59,16 +63,19 @@ class Proportion:
 
 def outliers(
     model: Graph, proportions: Sequence[Proportion], records: Sequence[Values], alike: bool
-) -> Iterator[tuple[Proportion, float, float]]:
-    """(a proportion, log2 of it by the median of all, what it may be) of each that stands out, from all that nodes link
-    it with too; of none where data said to be alike are others, because an input has another range.
+) -> Iterator[tuple[Proportion, float, float, str]]:
+    """(a proportion, how many times the median of all it is, what that may be, words) of each that stands out, from all
+    that nodes link it with too; where data said to be alike are others, because an input has another range, of inputs.
 
     Of made-up data no input is judged, whose size was chosen.
     """
     if exact := alike and are_those_of_calibration(proportions):
         proportions = [replace(p, log2=p.of_kind) for p in proportions]
     judged = [p for p in proportions if alike or moved_from(model, p.name) not in model.inputs]
-    if alike and (len(judged) < MANY or any(p.name in model.inputs and abs(p.log2) > ALIKE for p in proportions)):
+    others = [p for p in proportions if alike and p.name in model.inputs and abs(p.log2) > ALIKE]
+    if others and not exact:
+        yield from _of_other_inputs(model, proportions, others, records)
+    if alike and (len(judged) < MANY or (others and not exact)):
         return
     known = {p.name: p for p in proportions}
     linked = links(model, known)
@@ -84,18 +91,37 @@ def outliers(
         least = max(PROMINENT if alike else PROMINENT_CUT if log2 < 0 else float(np.log2(ABSURD_RANGE)), usual)
         size = sum(record[p.name].size for record in records)
         if exact:
-            least = float(ALIKE)
+            least = float(np.log2(ABSURD_RANGE) if p in others and log2 > 0 else ALIKE)  # as [0, 1] for any image
         elif alone and max(log2, p.log2) < -(enough := float(ALIKE if size >= LARGE else PROMINENT)):
             least = enough
         # A range that cuts its data off is one witness, however many tensors have it.
-        others = (known[name] for name in linked[p.name] if log2 > 0 or known[name].found != p.found)
-        nearest = min((abs(p.log2 - other.log2) for other in others), default=np.inf)
+        near = (known[name] for name in linked[p.name] if log2 > 0 or known[name].found != p.found)
+        nearest = min((abs(p.log2 - other.log2) for other in near), default=np.inf)
         if abs(log2) <= least or nearest <= least or p.of_calibration:
             continue
-        data = np.concatenate([record[p.name].ravel() for record in records])
-        cut = float(np.mean((data < p.found[0]) | (data > p.found[1]))) >= GIVEN_UP
-        if cut if log2 < 0 else exact or (size >= LARGE and len(judged) >= MANY):
-            yield p, log2, least
+        cut = cut_off(p, records)
+        if cut >= GIVEN_UP if log2 < 0 else exact or (size >= LARGE and len(judged) >= MANY):
+            rest = f", and cuts {cut:.1%} of it off" if cut >= GIVEN_UP else ""
+            yield p, 2 ** abs(log2), 2**least, f"{2**log2:.3g} times the proportion of the other tensors{rest}"
+
+
+def _of_other_inputs(
+    model: Graph, proportions: Sequence[Proportion], inputs: Sequence[Proportion], records: Sequence[Values]
+) -> Iterator[tuple[Proportion, float, float, str]]:
+    """Those of the `inputs` whose range cuts off much of what is given for them, or is far wider, as all ranges are."""
+    common = 2 ** float(np.median([p.log2 for p in proportions if not bounds(model, moved_from(model, p.name))]))
+    for p in inputs:
+        if (cut := cut_off(p, records)) >= CUT_OFF:
+            yield p, cut, float(CUT_OFF), f"{cut:.1%} of these inputs are cut off; was it calibrated on others?"
+        elif min(common, factor := 2**p.log2) >= FOREIGN:
+            said = f"all ranges are about {common:.3g} times what these inputs give, this one {factor:.3g} times"
+            yield p, factor, float(FOREIGN), f"{said}; was it calibrated on [0, 255] or so, and used on others?"
+
+
+def cut_off(p: Proportion, records: Sequence[Values]) -> float:
+    """The share of the data that lies outside of the range."""
+    data = np.concatenate([record[p.name].ravel() for record in records])
+    return float(np.mean((data < p.found[0]) | (data > p.found[1])))
 
 
 def are_those_of_calibration(proportions: Sequence[Proportion]) -> bool:

@@ -16,10 +16,10 @@ from driftnet.oracle.artifact.verified.constants import CODES
 from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.format import Format, Rounding
 from driftnet.oracle.artifact.verified.operators import CLIPPING, MEASURING, MOVEMENT, SHARING
-from driftnet.oracle.artifact.verified.range_outliers import BOUNDS, Proportion, bounds, moved_from, outliers
+from driftnet.oracle.artifact.verified.range_outliers import BOUNDS, Proportion, bounds, cut_off, moved_from, outliers
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.ball_arithmetic.ball import Undecided, exact, format_of
-from driftnet.oracle.tolerances.table import ABSURD_RANGE, COVERED, GIVEN_UP, ROOMY_RANGE
+from driftnet.oracle.tolerances.table import ABSURD_RANGE, COVERED, GIVEN_UP, ROOMY_RANGE, SHIFTED
 
 
 def stated_ranges(graph: Graph) -> dict[str, Range]:
@@ -70,13 +70,23 @@ class _Checker:
                 with suppress(Undecided):
                     self.range(rounding, shared, tensors[rounding.real])
         records, alike = self.calibration.records, self.calibration.alike
-        for proportion, log2, least in outliers(self.c.model, self.proportions, records, alike):
-            said = self.told(proportion.rounding, proportion.found, proportion.seen)
-            message = f"{said}: {2**log2:.3g} times the proportion of the other tensors"
-            self.add(proportion.rounding, proportion.rounding.node, 2 ** abs(log2), 2**least, message)
+        for p, error, bound, what in outliers(self.c.model, self.proportions, records, alike):
+            if shifted := self.is_shifted(p):
+                what = f"as wide, but moved, and cuts {cut_off(p, records):.1%} of it off: the zero point is wrong"
+            message = f"{self.told(p.rounding, p.found, p.seen)}: {what}"
+            self.add(p.rounding, p.rounding.node, error, bound, message, shifted=shifted)
 
-    def add(self, rounding: Rounding, node: Node, error: float, bound: float, message: str) -> None:
-        self.problems.append(problem_of(node, "parameter", error, bound, message, where=rounding.format.scale))
+    def add(
+        self, rounding: Rounding, node: Node, error: float, bound: float, message: str, *, shifted: bool = False
+    ) -> None:
+        where = rounding.format.zero_point if shifted else rounding.format.scale
+        self.problems.append(problem_of(node, "parameter", error, bound, message, where=where))
+
+    def is_shifted(self, p: Proportion) -> bool:
+        """Whether a range is as wide as that of the data, [min, 0, max], and stands elsewhere."""
+        low, high = min(p.seen[0], 0.0), max(p.seen[1], 0.0)
+        width, off = p.found[1] - p.found[0], max(abs(p.found[0] - low), abs(p.found[1] - high))
+        return bool(p.rounding.format.zero_point) and abs(width / (high - low) - 1) < SHIFTED < off / width
 
     def told(self, rounding: Rounding, found: Range, data: Range) -> str:
         seen = "on these inputs it is in" if self.calibration.sampled else "calibration saw"
