@@ -144,9 +144,9 @@ class Recognizer:
 def is_trusted(cause: CauseRecord | None, least: float | None = None) -> bool:
     """Whether the trigger of `cause` was right often enough to stand for an experiment, or about the share `least`.
 
-    Where some failed and it named none of them, it was right about others only, as what never holds would be. Where none
-    failed, the case that it holds of speaks for it: without these a known failure of MNN costs 89 ms of CPU, with them
-    35, and none of either was mistaken.
+    Where some failed and it named none of them, it was right about others only, as what never holds would be. Where
+    none failed, the case that it holds of speaks for it: without these a known failure of MNN costs 89 ms of CPU, with
+    them 35, and none of either was mistaken.
     """
     if cause is None or cause.trigger is None or cause.score.get("instances", 0) < INSTANCES:
         return False
