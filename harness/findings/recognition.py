@@ -144,15 +144,16 @@ class Recognizer:
 def is_trusted(cause: CauseRecord | None, least: float | None = None) -> bool:
     """Whether the trigger of `cause` was right often enough to stand for an experiment, or about the share `least`.
 
-    Where some failed and it named none of them, it was right about others only, as what never holds would be. Where
-    none failed, the case that it holds of speaks for it: without these a known failure of MNN costs 89 ms of CPU, with
-    them 35, and none of either was mistaken.
+    Where it named nothing and some failed, all that was seen of it is that it missed these. Where none failed either,
+    half of the instances may be what it names, and all that it errs about.
     """
     if cause is None or cause.trigger is None or cause.score.get("instances", 0) < INSTANCES:
         return False
     wanted = least or (TRUSTED_WITH_WORDS if cause.place.sort else TRUSTED)
-    right, found, named, failing = (cause.score.get(name, 0) for name in ("accuracy", "found", "named", "failing"))
-    return bool(named or not failing) and right >= wanted and found >= wanted * named
+    right, failing, found, named = (cause.score.get(name, 0) for name in ("accuracy", "failing", "found", "named"))
+    if not named:
+        return not failing and right >= (1 + wanted) / 2
+    return right >= wanted and found >= wanted * named
 
 
 Wanted = tuple[frozenset[str], ...]
