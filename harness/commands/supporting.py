@@ -1,8 +1,9 @@
 """Support: which operators a target has, of which types, ranks and attributes, found by running each by itself."""
 
 import itertools
+import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ BUDGET = 120.0
 """CPU seconds: some forty models of each operator on MNN."""
 STAGE_SECONDS = 5.0
 EXAMPLES = 3
+BY_CHANCE = 0.05
+"""What would have come about so often anyhow is not told as the reason for anything."""
 
 Tell = Callable[[str], None]
 
@@ -108,11 +111,10 @@ def _drawn(seed: int, index: int, name: str, profile: Profile, runner: Runner) -
 def _run(
     case: Case, name: str, on: Sequence[Installed], chosen: Mapping[str, Any] | None, runner: Runner
 ) -> dict[str, Any]:
-    found: list[Verdict] = []
-    for one in on:
-        mine = one.target.features.get("float", {}) if chosen is None else chosen
-        found.append(look(Trial(case, one, mine, runner)))
-    outcomes = [_OF_WORD.get(verdict.word, "untold") for verdict in found]
+    found = _each(case, on, chosen, runner)
+    outcomes = [_outcome(verdict) for verdict in found]
+    if len(set(outcomes)) > 1 and outcomes != [_outcome(verdict) for verdict in _each(case, on, chosen, runner)]:
+        outcomes = outcomes[:1]  # what comes and goes is no change
     graph = case.proto.graph
     node = next(graph.node[i] for i in computing(graph) if graph.node[i].op_type == name)
     return {
@@ -125,7 +127,17 @@ def _run(
             **attribute_classes(node),
         },
         "message": found[0].message if outcomes[0] not in ("works", "untold") else "",
+        "said_before": found[1].message if outcomes[1:] and outcomes[1] not in ("works", "untold") else "",
     }
+
+
+def _each(case: Case, on: Sequence[Installed], chosen: Mapping[str, Any] | None, runner: Runner) -> list[Verdict]:
+    options = [one.target.features.get("float", {}) if chosen is None else chosen for one in on]
+    return [look(Trial(case, one, mine, runner)) for one, mine in zip(on, options, strict=True)]
+
+
+def _outcome(verdict: Verdict) -> str:
+    return _OF_WORD.get(verdict.word, "untold")
 
 
 def _rank(case: Case) -> int:
@@ -137,23 +149,22 @@ def _rank(case: Case) -> int:
 
 def _told(name: str, models: Sequence[Mapping[str, Any]], causes: Sequence[CauseRecord]) -> dict[str, Any]:
     counts = Counter(one["outcome"] for one in models)
-    forms: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
-    for one in models:
-        for trait, value in one["traits"].items():
-            forms[trait][value][one["outcome"]] += 1
     examples: dict[str, str] = {}
     for one in models:
         if one["message"] and len(examples) < EXAMPLES:
             examples.setdefault(one["outcome"], one["message"])
-    changed = Counter((one["before"], one["outcome"]) for one in models if one["before"] not in ("", one["outcome"]))
+    changed: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for one in models:
+        if one["before"] not in ("", one["outcome"]):
+            changed[one["before"], one["outcome"]].append(one)
     return {
         "operator": name,
         "models": len(models),
         "counts": {outcome: counts[outcome] for outcome in OUTCOMES if counts[outcome]},
         "word": _word(counts),
-        "forms": {trait: {v: dict(c) for v, c in sorted(values.items())} for trait, values in forms.items()},
+        "forms": _forms((one["traits"], one["outcome"]) for one in models),
         "examples": examples,
-        "changed": [{"from": a, "to": b, "models": n} for (a, b), n in sorted(changed.items())],
+        "changed": [_change(*words, alike, models) for words, alike in sorted(changed.items())],
         "causes": [
             {
                 "id": cause.id,
@@ -165,6 +176,47 @@ def _told(name: str, models: Sequence[Mapping[str, Any]], causes: Sequence[Cause
             for cause in causes
         ],
     }
+
+
+def _change(before: str, now: str, alike: Sequence[Mapping[str, Any]], models: Sequence[Mapping[str, Any]]) -> Any:
+    """What became of the models `alike`: in which forms oftener than by chance, as trait -> value -> how many of its
+    models changed so and how many did not; and what was said of the first."""
+    ids = set(map(id, alike))
+    forms = telling(_forms((one["traits"], "changed" if id(one) in ids else "works") for one in models))
+    said = next((one["message"] or one["said_before"] for one in alike), "")
+    return {"from": before, "to": now, "models": len(alike), "forms": forms, "message": said}
+
+
+def _forms(models: Iterable[tuple[Mapping[str, str], str]]) -> dict[str, dict[str, dict[str, int]]]:
+    """Trait -> value -> outcome -> models, of the traits and the outcome of each."""
+    forms: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
+    for traits, outcome in models:
+        for trait, value in traits.items():
+            forms[trait][value][outcome] += 1
+    return {trait: {value: dict(n) for value, n in sorted(values.items())} for trait, values in forms.items()}
+
+
+def telling(forms: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, dict[str, int]]]:
+    """Of each trait the values that have to do with a failure: of their models more fail than chance would have it, in
+    one way, or none works. As `forms`: trait -> value -> outcome -> models."""
+    found: dict[str, dict[str, dict[str, int]]] = defaultdict(dict)
+    for trait, values in forms.items():
+        whole = Counter(itertools.chain.from_iterable(Counter(counts).elements() for counts in values.values()))
+        for value, counts in values.items() if len(values) > 1 else ():
+            size = sum(counts.values())
+            failed = {outcome: n for outcome, n in counts.items() if outcome not in ("works", "untold")}
+            likely = chance(sum(failed.values()), size, 1 - (whole["works"] + whole["untold"]) / whole.total())
+            if "works" in counts:  # as many values as there are, one of them stands out by chance
+                ways = [likely, *(chance(n, size, whole[outcome] / whole.total()) for outcome, n in failed.items())]
+                likely = min(ways) * len(values)
+            if failed and likely <= BY_CHANCE:
+                found[trait][value] = dict(counts)
+    return dict(found)
+
+
+def chance(hits: int, of: int, share: float) -> float:
+    """The probability of at least `hits` successes in `of` trials that succeed with probability `share` each."""
+    return sum(math.comb(of, k) * share**k * (1 - share) ** (of - k) for k in range(hits, of + 1))
 
 
 def _word(counts: Mapping[str, int]) -> str:

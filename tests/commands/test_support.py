@@ -62,13 +62,54 @@ def test_the_page_shows_where_an_operator_does_not_work(result: dict, tmp_path: 
     assert {path.name for path in tmp_path.iterdir()} == {"support.html", "support.md", "support.json"}
 
 
-def test_what_another_release_did_otherwise_is_said(result: dict) -> None:
-    changed = [{"from": "works", "to": "errors", "models": 3}]
-    told = {**result, "operators": [{**result["operators"][0], "changed": changed}]}
-    for one, says in ((result, ": 0 models"), (told, ": 3 models (Relu)")):
-        console = Console(record=True, width=200)
-        tables.support(console, one)
-        assert says in console.export_text(), "what --against was asked for is not told"
+def model(outcome: str, before: str = "", **traits: str) -> dict[str, Any]:
+    said = "" if outcome == "works" else f"it {outcome}"
+    return {"outcome": outcome, "before": before, "traits": traits, "message": said, "said_before": "it did"}
+
+
+def test_what_became_of_an_operator_is_told_of_each_form(result: dict, tmp_path: Path) -> None:
+    alike = [model("works", "works", type="float32", axis=axis) for axis in "0123456789"]
+    models = [
+        *alike,
+        *[model("errors", "works", type="float16", axis="1") for _ in range(3)],
+        *[model("works", "refused", type="int8", axis=axis) for axis in "0369"],
+    ]
+    told = supporting._told("Relu", models, [])
+    gained, lost = told["changed"]
+    assert (lost["from"], lost["to"], lost["models"], lost["message"]) == ("works", "errors", 3, "it errors")
+    assert lost["forms"]["type"] == {"float16": {"changed": 3}}, "the type is the form in which it fails now"
+    assert gained["forms"] == {"type": {"int8": {"changed": 4}}}, "the axis has nothing to do with it"
+    assert gained["message"] == "it did", "what was said before tells what works now"
+    page = {**result, "against": "mnn==1", "operators": [told]}
+    pages.write_support(page, tmp_path)
+    console = Console(record=True, width=200)
+    tables.support(console, page)
+    text = console.export_text()
+    assert "otherwise than mnn==1: 7 models" in text
+    assert "Relu works → errors, 3 of 17: type float16 (3 of 3)" in text
+    markdown = (tmp_path / "support.md").read_text(encoding="utf-8")
+    assert "| Relu | works → errors | 3 of 17 | type float16 (3 of 3) | it errors |" in markdown
+    html = (tmp_path / "support.html").read_text(encoding="utf-8")
+    assert html.index("What changed since mnn==1") < html.index("float16 (3 of 3)") < html.index('id="Relu"')
+
+
+def test_a_release_against_itself_does_nothing_otherwise(result: dict) -> None:
+    changed = {one["operator"]: one["changed"] for one in result["operators"] if one["changed"]}
+    assert changed == {}, "what comes and goes is told as a change"
+    console = Console(record=True, width=200)
+    tables.support(console, result)
+    assert ": 0 models" in console.export_text(), "what --against was asked for is not told"
+
+
+def test_a_form_is_told_where_more_of_it_fails_than_chance_would_have() -> None:
+    many = {"float32": {"works": 90, "diverges": 9}, "int8": {"refused": 4}, "float16": {"works": 1, "diverges": 1}}
+    few = {"0": {"works": 50, "diverges": 5}, "1": {"works": 40, "diverges": 5}, "2": {"works": 1, "refused": 4}}
+    told = supporting.telling({"type": many, "axis": few, "rank": {"2": {"diverges": 9, "refused": 3}}})
+    assert told == {"type": {"int8": {"refused": 4}}, "axis": {"2": {"works": 1, "refused": 4}}}, (
+        "a share of failures as everywhere, or a trait of one value, was told as where an operator does not work"
+    )
+    assert supporting.chance(2, 2, 0.25) == 0.0625
+    assert supporting.chance(0, 5, 0.25) == 1.0
 
 
 def test_what_was_done_is_written_when_it_is_interrupted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from driftnet.cli.report import charts, tables
 from driftnet.cli.report.rendering import commands, rendered, shown
 from driftnet.commands.models import check_status
+from driftnet.commands.supporting import telling
 from driftnet.findings import corpus
 from driftnet.model.verdict import FAILURES, Word
 from driftnet.util.files import json_text, replace_text
@@ -77,7 +78,8 @@ def write_support(result: Mapping[str, Any], out: Path) -> Path:
     words = dict(Counter(one["word"] for one in operators))
     options = ", ".join(written(result["options"])) or "defaults"
     page = out / "support.html"
-    replace_text(page, rendered("support.html", {**result, "operators": operators, "words": words, "options": options}))
+    told = {"operators": operators, "words": words, "options": options, "changes": tables.changes(result)}
+    replace_text(page, rendered("support.html", {**result, **told}))
     replace_text(out / "support.json", json_text(result, indent=1) + "\n")
     replace_text(out / "support.md", "\n".join(_support_lines(result, operators)) + "\n")
     return page
@@ -120,6 +122,13 @@ def _support_lines(result: Mapping[str, Any], operators: Sequence[Mapping[str, A
     yield f"# {result['target']} {result['release']}: which operators work"
     if result["interrupted"]:
         yield from ("", f"Not complete: interrupted after {result['models']} models.")
+    if result["against"]:
+        yield from ("", f"## What changed since {result['against']}", "")
+        yield from ("| operator | from → to | models | in which form | what it says |", "|---|---|---|---|---|")
+        for c in tables.changes(result):
+            change, said = f"{c['from']} → {c['to']} | {c['models']} of {c['of']}", c["message"].replace("|", "\\|")
+            yield f"| {c['operator']} | {change} | {c['form']} | {said} |"
+        yield from ("", "## Operators")
     yield from ("", "| operator | | models | where it does not work | causes |", "|---|---|---|---|---|")
     for one in operators:
         where = "; ".join(
@@ -127,21 +136,18 @@ def _support_lines(result: Mapping[str, Any], operators: Sequence[Mapping[str, A
             for trait, values in one["shown"].items()
         )
         causes = ", ".join(f"`{cause['id'][-8:]}`" for cause in one["causes"])
-        changed = "".join(f"; {c['models']} {c['from']} before, {c['to']} now" for c in one["changed"])
-        yield f"| {one['operator']} | {one['word']} | {one['said']}{changed} | {where} | {causes} |"
+        yield f"| {one['operator']} | {one['word']} | {one['said']} | {where} | {causes} |"
 
 
 def _failing(forms: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, list[dict[str, str]]]:
-    """Of each trait the values of which no model works, and those of which some do not, unless all are so alike."""
-    found: dict[str, list[dict[str, str]]] = {}
-    for trait, values in forms.items():
-        bad = {value: counts for value, counts in values.items() if {*counts} - {"works", "untold"}}
-        if bad and (len(bad) < len(values) or len({frozenset(counts) for counts in bad.values()}) > 1):
-            found[trait] = [
-                {"value": value, "said": tables.counts(counts), "word": max(counts, key=lambda name: counts[name])}
-                for value, counts in bad.items()
-            ]
-    return found
+    """The values that have to do with a failure, in words."""
+    return {
+        trait: [
+            {"value": value, "said": tables.counts(counts), "word": max(counts, key=lambda name: counts[name])}
+            for value, counts in values.items()
+        ]
+        for trait, values in telling(forms).items()
+    }
 
 
 def _target(one: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:

@@ -114,7 +114,6 @@ def support(console: Console, result: Result) -> None:
     for one in sorted(result["operators"], key=lambda one: one["word"] == "works"):
         colour = {"works": "green", "partly": "yellow", "refused": "yellow", "untold": "dim"}.get(one["word"], "red")
         said = counts(one["counts"])
-        said += "".join(f"\n  {c['models']} {c['from']} before, {c['to']} now" for c in one["changed"])
         known = ", ".join(cause["id"][-8:] for cause in one["causes"])
         table.add_row(one["operator"], f"[{colour}]{one['word']}[/]", said, known)
     console.print(table)
@@ -123,12 +122,32 @@ def support(console: Console, result: Result) -> None:
     if result["interrupted"]:
         console.print("  [yellow]interrupted[/]: more models may say otherwise")
     if result["against"]:
-        others = [one["operator"] for one in result["operators"] if one["changed"]]
-        changed = sum(c["models"] for one in result["operators"] for c in one["changed"])
-        of = f" ({', '.join(others)})" if others else ""
-        say(console, f"otherwise than {result['against']}: {counted(changed, 'model')}{of}")
+        changed = changes(result)
+        say(console, f"otherwise than {result['against']}: {counted(sum(c['models'] for c in changed), 'model')}")
+        for c in changed:
+            form = f": {c['form']}" if c["form"] else ""
+            say(console, f"  {c['operator']} {c['from']} → {c['to']}, {c['models']} of {c['of']}{form}")
     if result.get("page"):
         say(console, f"page: {result['page']}")
+
+
+def changes(result: Result) -> list[dict[str, Any]]:
+    """What became of operators since another release, what fails now and did not before that first; each with `form`,
+    the values of traits that have to do with it, in words, and `of`, how many models of the operator there are."""
+    found = [
+        {**change, "operator": one["operator"], "of": one["models"], "form": _form(change["forms"])}
+        for one in result["operators"]
+        for change in one["changed"]
+    ]
+    return sorted(found, key=lambda change: (change["from"] != "works", change["to"] == "works", change["operator"]))
+
+
+def _form(forms: Mapping[str, Mapping[str, Mapping[str, int]]]) -> str:
+    told = {
+        trait: ", ".join(f"{value} ({n['changed']} of {sum(n.values())})" for value, n in values.items())
+        for trait, values in forms.items()
+    }
+    return "; ".join(f"{trait} {said}" for trait, said in told.items())
 
 
 def coverage(console: Console, result: Result, *, every: bool = False) -> None:
