@@ -1,6 +1,8 @@
 """`from driftnet import ...`: what Python programs are promised, and what docs/python.md shows of it."""
 
 import doctest
+import inspect
+import re
 import subprocess
 import sys
 
@@ -8,8 +10,12 @@ import driftnet
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.rules import assert_each
 
-PROMISED = ("Case", "Option", "Rule", "StageError", "Target", "audit", "cases", "check", "lint", "replay")
+PROMISED = (
+    *("Case", "Option", "Plan", "Rule", "StageError", "Summary", "Target", "audit", "cases", "check", "coverage"),
+    *("fuzz", "generate", "lint", "replay", "report", "support"),
+)
 HEAVY = ("click", "hypothesis", "jinja2", "msgspec", "numpy", "onnx", "onnxruntime", "rich")
 
 
@@ -19,6 +25,20 @@ def test_every_name_that_is_promised_is_there_and_documented():
     assert lacking == [], f"driftnet has no {lacking}, or they do not say what they are"
     untold = [name for name in driftnet.__all__ if f"`{name}`" not in page]
     assert untold == [], f"docs/python.md says nothing of {untold}"
+
+
+def test_the_signatures_on_the_page_about_python_are_those_of_the_functions():
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8").replace("\\|", "|")
+    told = re.findall(r"^\| `(\w+)\((.*)\)` \| `(.+)` \|$", page, re.MULTILINE)
+    assert {name for name, *_ in told} == {"coverage", "fuzz", "generate", "report", "support"}
+
+    def rule(row):
+        name, arguments, result = row
+        signature = inspect.signature(getattr(driftnet, name))
+        assert re.findall(r"(\w+):", arguments) == [*signature.parameters]
+        assert result.partition("[")[0] == signature.return_annotation.__name__
+
+    assert_each(told, rule, named=lambda row: row[0])
 
 
 def test_a_name_that_there_is_not_is_refused_as_python_does():

@@ -39,7 +39,7 @@ class Plan:
     """
 
     report: Path
-    targets: Sequence[str] = DEFAULT_TARGETS
+    targets: str | Sequence[str] = DEFAULT_TARGETS
     minutes: float | None = None
     cases: int | None = None
     seed: int = 0

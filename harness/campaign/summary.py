@@ -18,12 +18,15 @@ from driftnet.findings import arrange, corpus
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Word
 from driftnet.util.errors import UserError
+from driftnet.util.files import json_text, replace_text
 from msgspec import Meta, Struct, structs
 
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
 Counts = dict[str, Count]
 
+FILE = "summary.json"
+"""In the report of a run."""
 MOST_ONCE = 100
 OTHER = "other"
 """Of the CPU time: starting, reading what is known, drawing graphs."""
@@ -303,6 +306,11 @@ class Tally:
                     self._met(Path(known), release, times)
                 return
         entry.times += times
+
+
+def write(summary: Summary, report: Path) -> None:
+    """Write the FILE of a run, atomically. Raises UserError (kind "disk")."""
+    replace_text(report / FILE, json_text(summary.as_json(), indent=1) + "\n")
 
 
 def derived(report: Path, run_cases: Path) -> tuple[Summary, frozenset[int]]:

@@ -92,9 +92,7 @@ class Meeting:
         trigger = self.cause.trigger
         if trigger is None:
             return ""
-        here = [Atom(f"{role}.op", "is", self.host.graph.nodes[i].op) for role, i in enumerate(self.place)]
-        rest = [atom for atom in self.region.atoms if atom.fact != f"{atom.role}.op"]
-        return region_in_words(Region((*here, *rest)), trigger.shape)
+        return region_in_words(self.region, trigger.shape)
 
     @property
     def title(self) -> str:
@@ -165,7 +163,8 @@ def _possible(host: Host, causes: Sequence[Known]) -> Iterator[Known]:
 
 
 def _places(host: Host, known: Known, facts_at: Callable[[Place], Facts]) -> Iterator[tuple[Place, Region, str]]:
-    """Places where the trigger of a cause holds, or may, with the region, and what it depends on then."""
+    """Places where the trigger of a cause holds, or may, with the region, of the operators that are there, and what it
+    depends on then."""
     trigger = known.record.trigger
     assert trigger is not None
     for place in trigger.shape.places(host, trigger.operators):
@@ -174,13 +173,20 @@ def _places(host: Host, known: Known, facts_at: Callable[[Place], Facts]) -> Ite
         for region in trigger.regions:
             holds = region.holds(facts)
             if holds or (holds is None and _usually(region, facts)):
-                yield place, region, ""
+                yield place, _here(region, host, place), ""
                 break
             if holds is None and possible is None:
                 possible = region
         else:
             if possible:
-                yield place, possible, _unknown(possible, facts, trigger.shape)
+                there = _here(possible, host, place)
+                yield place, there, _unknown(there, facts, trigger.shape)
+
+
+def _here(region: Region, host: Host, place: Place) -> Region:
+    """What a region asks of this place: of the operators that it may be about, those that are there."""
+    operators = [Atom(f"{role}.op", "is", host.graph.nodes[i].op) for role, i in enumerate(place)]
+    return Region((*operators, *(atom for atom in region.atoms if atom.fact != f"{atom.role}.op")))
 
 
 def _doubts(known: Known, options: Facts) -> str:
@@ -215,8 +221,11 @@ def _usual(atom: Atom, facts: Facts) -> bool | None:
 
 
 def _unknown(region: Region, facts: Facts, shape: Shape) -> str:
-    said = [atom_in_words(atom, region, shape) for atom in region.atoms if atom.holds(facts) is None]
-    return f"{DEPENDS}: {', '.join(dict.fromkeys(said))}"
+    asked = [atom for atom in region.atoms if atom.fact != f"{atom.role}.op"]
+    unknown = [atom for atom in asked if atom.holds(facts) is None]
+    if len(unknown) == len(asked) > 1:
+        return f"{DEPENDS} all of that"
+    return f"{DEPENDS}: {', '.join(dict.fromkeys(atom_in_words(atom, region, shape) for atom in unknown))}"
 
 
 def with_ways_out(

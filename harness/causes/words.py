@@ -160,10 +160,18 @@ def otherwise(
             continue
         name = atom.fact.partition(".")[2] if atom.role >= 0 else atom.fact
         rank = next((k for k, pattern in enumerate(_IN_HAND) if re.match(pattern, name)), None)
+        if name.endswith(".dtype") and _leaves_floats(atom):
+            continue
         if rank is not None and not (name.endswith(".from") and atom.test != "is"):
             whose = f"{_operators(region, atom.role)} " if many and atom.role >= 0 else ""
             ways.append((rank, whose + _outside(atom)))
     return list(dict.fromkeys(way for _, way in sorted(ways, key=lambda pair: pair[0])))
+
+
+def _leaves_floats(atom: Atom) -> bool:
+    """Whether to get out of `atom` floats have to become something else, which nobody does to a trained model."""
+    values = atom.value if isinstance(atom.value, tuple) else (atom.value,)
+    return ("float" in values) == (atom.test != "not")
 
 
 _IN_HAND = (r"recipe\.", r"attr\.", r"opset", r"in\.\d+\.(from|initializer|given)", r"in\.\d+\.(dtype|symbolic|rank)")

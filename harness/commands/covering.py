@@ -13,6 +13,7 @@ from driftnet.generators.ops.table import OPERATORS
 from driftnet.targets import environments
 from driftnet.util.errors import UserError
 from driftnet.util.nearest import demand
+from driftnet.util.options import listed, paths_of
 
 UNTIL = {operator.name: operator.until for operator in OPERATORS}
 """Operator that is generated -> the newest opset in which it is."""
@@ -20,7 +21,9 @@ UNTIL = {operator.name: operator.until for operator in OPERATORS}
 Traits = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 
-def coverage(paths: Sequence[Path], *, targets: Sequence[str] = (), operators: Sequence[str] = ()) -> dict[str, Any]:
+def coverage(
+    paths: Path | str | Sequence[Path | str], *, targets: str | Sequence[str] = (), operators: str | Sequence[str] = ()
+) -> dict[str, Any]:
     """What was asked: operators by types, ranks, opsets, attributes and options of recipes, by what judged them.
 
     paths      folders of states (`fuzz --state`) and of runs; of a count in several of them the larger one is told
@@ -28,16 +31,17 @@ def coverage(paths: Sequence[Path], *, targets: Sequence[str] = (), operators: S
 
     Raises UserError for a folder that is neither, for a target that nothing was asked of, and for an unknown operator.
     """
+    folders, targets, operators = paths_of(paths), listed(targets), listed(operators)
     demand(operators, UNTIL, "{} is not generated", "docs/operators.md lists what is")
     counts: Counts = Counter()
-    for path in paths:
+    for path in folders:
         counts |= _asked(path)
     nested = covered.as_nested(Counter({cell: n for cell, n in counts.items() if cell[-1] != SOUGHT}))
     there = ", ".join(nested) or "none"
     demand(targets, nested, "nothing was asked of {}", f"what was asked: {there}", kind="target")
     chosen = operators or sorted({*UNTIL, *(op for told in nested.values() for op in told)})
     return {
-        "paths": [str(path) for path in paths],
+        "paths": [str(path) for path in folders],
         "targets": [_of_target(name, nested[name], chosen) for name in targets or nested],
     }
 

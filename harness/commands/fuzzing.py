@@ -8,6 +8,7 @@ from typing import Any
 
 from driftnet.campaign import coordinator, coverage
 from driftnet.campaign import seeds as neighbours
+from driftnet.campaign import summary as counted
 from driftnet.campaign.events import Begun, Ended, Event, Found, Learned, Tick, Warned
 from driftnet.campaign.journal import Journal, histories, put_aside
 from driftnet.campaign.plan import Plan
@@ -23,20 +24,22 @@ from driftnet.targets.environments import declared, resolve
 from driftnet.util.errors import UserError
 from driftnet.util.files import held, make_folder
 from driftnet.util.nearest import nearest
+from driftnet.util.options import listed, paths_of
 
 JOURNALED_SECONDS = 5.0
-"""Between two lines of the journal that say how long the run has taken so far."""
+"""Between two lines of the journal that say how long the run has taken so far, and two states of its summary."""
 Listener = Callable[[Summary, Event], None]
 
 
 def fuzz(plan: Plan, *, listeners: Sequence[Listener] = ()) -> Summary:
-    """Run a campaign. Listeners are called with the summary so far and each event.
+    """Run a campaign, whose findings and summary.json stand in the report of `plan`. Listeners are called with the
+    summary so far and each event.
 
     Saved cases that are not whole are left out, and the run ends with an error for them. Raises UserError for an
     unknown target or focus, for seeds that cannot be used, for folders that cannot be written, when another run writes
     there, and when there is nothing to resume. A target that is named twice runs once.
     """
-    plan = replace(plan, targets=tuple(dict.fromkeys(plan.targets)))
+    plan = replace(plan, targets=tuple(dict.fromkeys(listed(plan.targets))))
     for word in plan.targets:
         resolve(word, python=plan.python)
     _check_focus(plan.focus)
@@ -85,7 +88,8 @@ def _run(plan: Plan, listeners: Sequence[Listener], warnings: Sequence[str]) -> 
     def hear(event: Event) -> None:
         nonlocal written
         tally(event)
-        if isinstance(event, Ended) or (isinstance(event, Tick) and event.elapsed >= written + JOURNALED_SECONDS):
+        due = isinstance(event, Ended) or (isinstance(event, Tick) and event.elapsed >= written + JOURNALED_SECONDS)
+        if isinstance(event, Ended | Tick) and due:
             written = event.elapsed
             journal.write(event)
         if isinstance(event, Found):
@@ -99,6 +103,8 @@ def _run(plan: Plan, listeners: Sequence[Listener], warnings: Sequence[str]) -> 
             if night:
                 tally.summary.night = nights.end(night, tally.summary)
                 coverage.take(night.state, plan.report)
+        if due:
+            counted.write(tally.summary, plan.report)
         tell(event)
 
     coordinator.run(plan, hear, done=done)
@@ -146,7 +152,13 @@ def _given(plan: Plan) -> tuple[str, ...]:
 
 
 def generate(
-    *, cases: int, seed: int, out: Path, focus: Sequence[str] = (), seeds: Sequence[Path] = (), target: str = ""
+    *,
+    cases: int,
+    seed: int = 0,
+    out: Path | str,
+    focus: str | Sequence[str] = (),
+    seeds: Path | str | Sequence[Path | str] = (),
+    target: str = "",
 ) -> dict[str, Any]:
     """Write `cases` generated cases as ONNX backend tests `out`/test_<index>/, expected outputs left out.
 
@@ -156,13 +168,14 @@ def generate(
     the place of what an earlier run left there. Raises UserError for an unknown focus or target, for seeds that cannot
     be used, and (kind "disk") when a folder cannot be written.
     """
+    out, focus, models = Path(out), listed(focus), paths_of(seeds)
     _check_focus(focus)
     make_folder(out)
     started = coordinator.cpu_seconds()
     misdeclared: list[str] = []
-    if seeds:
+    if models:
         with Runner(small_models=True) as runner:
-            reference, given = runner.reference, neighbours.check(seeds, runner.reference, misdeclared.append)
+            reference, given = runner.reference, neighbours.check(models, runner.reference, misdeclared.append)
             _write(out, (neighbours.neighbour(given, seed, index, reference) for index in range(cases)))
     else:
         profile = Profile(**declared(target).profile) if target else EVERYTHING

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from driftnet.campaign.retold import Retold, retold
-from driftnet.campaign.summary import Entry, Summary, commonest, described
+from driftnet.campaign.summary import FILE, Entry, Summary, commonest, described
 from driftnet.causes.impact import ranked
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
@@ -21,9 +21,9 @@ from driftnet.run.share import SAVED_SECONDS
 from driftnet.targets.environments import resolve
 from driftnet.util.errors import UserError
 from driftnet.util.files import make_folder
+from driftnet.util.options import paths_of
 from driftnet.util.records import read
 
-SUMMARY = "summary.json"
 MOST_RUN = 60
 """Cases of a report that are run to show what they answer, where nobody says: 3 to 60 s of one core."""
 
@@ -54,7 +54,7 @@ class _Run:
         return times
 
 
-def report(paths: Sequence[Path] = (Path("corpus"),), *, out: Path) -> dict[str, Any]:
+def report(paths: Path | str | Sequence[Path | str] = ("corpus",), *, out: Path | str) -> dict[str, Any]:
     """Every saved case at or below `paths` (folders of runs, of the corpus, of a check), what the runs met that was
     known, and what they counted.
 
@@ -62,15 +62,15 @@ def report(paths: Sequence[Path] = (Path("corpus"),), *, out: Path) -> dict[str,
     The pages about them belong into `out`, which is made. Raises UserError when it cannot be, when there is no such
     path, and when a case or summary is not whole.
     """
-    make_folder(out)
-    paths = [located(path) for path in paths]
-    runs = [_run(path) for path in paths if (path / SUMMARY).exists()]
+    make_folder(Path(out))
+    there = [located(path) for path in paths_of(paths)]
+    runs = [_run(path) for path in there if (path / FILE).exists()]
     new = {entry.id for run in runs for entry in run.summary.new}
     times = {entry.id: entry.times for run in runs for entry in run.summary.findings}
-    found = {saved.id: saved for saved in map(corpus.load, corpus.folders(paths))}
+    found = {saved.id: saved for saved in map(corpus.load, corpus.folders(there))}
     found = {saved.id: saved for saved in _known(runs) if saved.id not in found} | found
     if not (found or runs):
-        what = f"no run and no saved case below {', '.join(map(str, paths))}"
+        what = f"no run and no saved case below {', '.join(map(str, there))}"
         raise UserError(what, hint="driftnet fuzz makes a run; driftnet triage brings cases into corpus/", kind="case")
     told = [(saved, _entry(saved, times.get(saved.id, 0), new)) for saved in found.values()]
     before = runs[-2] if len(runs) > 1 else _before(runs[0].path) if runs else None
@@ -129,21 +129,19 @@ def _reported(saved: SavedCase, entry: Entry) -> dict[str, Any]:
 
 def _run(path: Path) -> _Run:
     try:
-        text = (path / SUMMARY).read_text(encoding="utf-8")
+        text = (path / FILE).read_text(encoding="utf-8")
         summary = read(json.loads(text), Summary, "summary")
     except (OSError, ValueError) as e:
         raise UserError(
-            f"{path / SUMMARY} is no summary of a run: {e}",
-            hint="name the folder of a driftnet fuzz run",
-            kind="report",
+            f"{path / FILE} is no summary of a run: {e}", hint="name the folder of a driftnet fuzz run", kind="report"
         ) from e
     return _Run(path, summary, retold(path, summary))
 
 
 def _before(path: Path) -> _Run | None:
     """The run that ended last of those beside `path` that ended before it."""
-    ended = (path / SUMMARY).stat().st_mtime
-    beside = [(other.stat().st_mtime, other.parent) for other in path.resolve().parent.glob(f"*/{SUMMARY}")]
+    ended = (path / FILE).stat().st_mtime
+    beside = [(other.stat().st_mtime, other.parent) for other in path.resolve().parent.glob(f"*/{FILE}")]
     earlier = [pair for pair in beside if pair[0] < ended and pair[1] != path.resolve()]
     return _run(max(earlier)[1]) if earlier else None
 

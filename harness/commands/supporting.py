@@ -25,6 +25,7 @@ from driftnet.run.runner import Runner
 from driftnet.targets import recipe
 from driftnet.targets.environments import Installed, resolve
 from driftnet.util.nearest import demand
+from driftnet.util.options import listed
 
 OUTCOMES = ("works", "diverges", "crashes", "errors", "refused", "untold")
 """What a target does with a model; untold where no tier can tell, or where the reference refuses it."""
@@ -51,10 +52,10 @@ def support(
     *,
     against: str = "",
     options: Mapping[str, str] | None = None,
-    operators: Sequence[str] = (),
+    operators: str | Sequence[str] = (),
     budget: float = BUDGET,
     seed: int = 0,
-    root: Path = Path("corpus"),
+    root: Path | str = "corpus",
     tell: Tell = lambda text: None,
 ) -> dict[str, Any]:
     """Run models of one operator each, as the generator draws them: what works, of which types, ranks and attributes?
@@ -68,6 +69,7 @@ def support(
     What was done until somebody interrupted it is "interrupted". Raises UserError for an unknown operator, target or
     option; KeyboardInterrupt where nothing was done yet.
     """
+    operators, root = listed(operators), Path(root)
     demand(operators, REGISTRY, "{} is not generated", "docs/operators.md lists what is")
     ours, theirs = resolve(target), resolve(against) if against else None
     given = recipe.parsed(ours.target, options or {})

@@ -15,6 +15,9 @@ from driftnet.util.nearest import meant
 
 Recipe = Mapping[str, Any]
 LISTED = "driftnet targets lists every option with its values"
+TYPED = 0.8
+"""How alike a value has to be to one that there is, for it to be a slip of the keyboard: "offlin" is, "nope" is not
+"none". All values are told beside it."""
 DRAWN = 6
 """Of more options no recipe is near to what anybody uses."""
 
@@ -104,7 +107,7 @@ def validated(target: Target, recipe: Recipe) -> dict[str, Any]:
         if value not in options[name].values:
             what = f"option {name} of target {target.name} cannot be {value!r}"
             what += f"; it is one of {', '.join(map(repr, options[name].values))}"
-            raise UserError(what, hint=meant(str(value), options[name].values, LISTED), kind="option")
+            raise UserError(what, hint=meant(str(value), options[name].values, LISTED, cutoff=TYPED), kind="option")
     in_effect = effective(target, recipe)
     if idle := [name for name in recipe if name not in in_effect]:
         name = idle[0]

@@ -16,9 +16,9 @@ def nearest(word: str, known: Iterable[object], *, cutoff: float = ALIKE) -> lis
     return [lowered[name] for name in difflib.get_close_matches(word.lower(), lowered, MOST, cutoff=cutoff)]
 
 
-def meant(word: str, known: Iterable[object], otherwise: str) -> str:
+def meant(word: str, known: Iterable[object], otherwise: str, *, cutoff: float = ALIKE) -> str:
     """A question that names what may be meant by `word`; where nothing is like it, what to say otherwise."""
-    found = nearest(word, known)
+    found = nearest(word, known, cutoff=cutoff)
     return f"did you mean {' or '.join(found)}?" if found else otherwise
 
 

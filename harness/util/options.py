@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from driftnet.util.errors import UserError
@@ -10,6 +11,11 @@ from driftnet.util.errors import UserError
 def listed(words: str | PathLike[str] | Sequence[Any]) -> Sequence[Any]:
     """Words or paths of which somebody gave one, or several."""
     return (words,) if isinstance(words, str | PathLike) else words
+
+
+def paths_of(given: str | PathLike[str] | Sequence[str | PathLike[str]]) -> list[Path]:
+    """The same as paths."""
+    return [Path(path) for path in listed(given)]
 
 
 def demand_mapping(given: object, name: str, example: str) -> None:

@@ -382,3 +382,9 @@ def test_the_opposite_of_an_option_is_said_as_an_option() -> None:
 def test_what_lies_outside_of_a_number_of_axes_is_one_more_or_one_less() -> None:
     region = Region((Atom("0.in.0.rank", "most", 3), Atom("0.in.0.dtype", "in", ("int32", "uint8"))))
     assert otherwise(region) == ["operand 0 of 4 axes or more", "operand 0 not of int32 or uint8"]
+
+
+def test_nobody_is_advised_to_make_something_else_of_floats() -> None:
+    floats = (Atom("0.in.0.dtype", "in", ("float", "int32")), Atom("0.out.0.dtype", "not", "uint8"))
+    assert otherwise(Region(floats)) == []
+    assert otherwise(Region((Atom("0.in.0.dtype", "not", "float"),))) == ["operand 0 of float"]

@@ -238,6 +238,13 @@ def test_for_a_word_that_there_is_not_the_nearest_is_told(driftnet, words, meant
     assert re.search(rf"(?i)(did you mean|the nearest).*{re.escape(meant)}\b", result[2]), result[2]
 
 
+def test_a_word_that_is_like_no_value_of_an_option_is_not_corrected(driftnet):
+    """One letter of four is another word; all values are told beside it."""
+    result = driftnet("support", "--target", "mnn", "--option", "quantize=nope")
+    assert_one_clear_message(result, says="it is one of 'none', 'weight-only', 'offline'")
+    assert "did you mean" not in result[2], result[2]
+
+
 @pytest.mark.parametrize("name", ["", *cli.driftnet.commands])
 def test_every_help_ends_its_text_with_examples_that_the_command_line_takes(driftnet, name):
     status, out, _ = driftnet(*filter(None, [name]), "--help")

@@ -10,9 +10,9 @@ import pytest
 from driftnet import api
 from driftnet.campaign.events import Begun, Done, Ended, Examined, Found
 from driftnet.campaign.journal import Journal
-from driftnet.campaign.summary import derived
+from driftnet.campaign.summary import derived, write
 from driftnet.cli import main as cli
-from driftnet.cli.report import overview, progress, tables
+from driftnet.cli.report import overview, tables
 from driftnet.cli.report.comparison import MOST_ELEMENTS, compared
 from driftnet.findings import corpus
 from driftnet.model.arrays import distance
@@ -45,7 +45,7 @@ def run(folder, *, known=(), new=(), clean=0):
         journal.write(Examined(index, "mnn", "1", {}, AGREES, operators=("Add", "Gemm")))
         journal.write(Done(index))
     journal.write(Ended(1.0, 2.0))
-    progress.write(derived(folder, cases)[0].as_json(), folder)
+    write(derived(folder, cases)[0], folder)
     return folder
 
 

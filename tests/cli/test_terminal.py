@@ -155,7 +155,7 @@ def test_what_lint_tells_can_be_copied_and_is_neither_cut_nor_broken():
         "met:",
         "0123abcd wrong: Conv node0, Conv node1, Conv node2 and 2 more",
         f"  {LONG}: wrong",
-        f"  may help: anything but {LONG}",
+        f"  may avoid it: anything but {LONG}",
     ]
 
 

@@ -136,6 +136,15 @@ def test_what_depends_on_what_is_fed_may_be_met_and_is_told_apart(lint):
     assert (result["met"], api.lint_status(result)) == ([], 0)
 
 
+def test_what_depends_on_all_that_a_trigger_asks_for_is_not_told_twice(lint):
+    """And of the operators that a trigger may be about, the one that is there is named."""
+    either = {"fact": "0.op", "in": ["Relu", "Sigmoid"]}
+    asked = [{"fact": "0.in.0.whole", "is": True}, {"fact": "0.in.0.magnitude", "least": 33.0}]
+    result = lint([helper.make_node("Relu", ["x"], ["y"])], cause("relu_aaaaaaaa", either, *asked))
+    said = "Relu operand 0 of whole numbers, magnitude of operand 0 at least 33"
+    assert [(m["when"], m["why"]) for m in result["may"]] == [(said, "it depends on all of that")]
+
+
 def test_what_acts_on_negative_numbers_alone_is_expected_to_be_fed_some(lint):
     negative = cause("slopes_aaaaaaaa", {"fact": "0.op", "is": "LeakyRelu"}, {"fact": "0.in.0.negative", "is": True})
     assert [m["op_type"] for m in lint([helper.make_node("LeakyRelu", ["x"], ["y"])], negative)["met"]] == ["LeakyRelu"]

@@ -3,7 +3,26 @@
 from pathlib import Path
 from typing import Any, assert_type
 
-from driftnet import Case, CheckSettings, Option, Rule, StageError, Target, audit, cases, check, lint, replay
+from driftnet import (
+    Case,
+    CheckSettings,
+    Option,
+    Plan,
+    Rule,
+    StageError,
+    Summary,
+    Target,
+    audit,
+    cases,
+    check,
+    coverage,
+    fuzz,
+    generate,
+    lint,
+    replay,
+    report,
+    support,
+)
 from hypothesis.strategies import SearchStrategy
 
 
@@ -15,6 +34,11 @@ def uses(model: str, case: Case) -> Target:
     assert_type(audit(Path(model), model), dict[str, Any])
     assert_type(lint(model, target="mnn"), dict[str, Any])
     assert_type(replay([model]), dict[str, Any])
+    assert_type(fuzz(Plan(report=Path(model), targets="mnn", cases=1)), Summary)
+    assert_type(generate(cases=1, out=model, focus="Conv"), dict[str, Any])
+    assert_type(report(model, out=model), dict[str, Any])
+    assert_type(support("mnn", operators="Conv"), dict[str, Any])
+    assert_type(coverage([Path(model)], targets="mnn"), dict[str, Any])
 
     def convert(model: str, folder: str, options: object) -> str:
         raise StageError(model)

@@ -13,7 +13,7 @@ from driftnet.campaign.events import Asked, Ended, Event, Failed, Found, LeftOut
 from driftnet.campaign.summary import Summary, commonest
 from driftnet.cli.report import exchange, issues, tables
 from driftnet.util import options
-from driftnet.util.files import json_text, replace_text
+from driftnet.util.files import replace_text
 from driftnet.util.templates import templates
 from rich.console import Console
 from rich.markup import escape
@@ -85,8 +85,8 @@ def line(summary: Summary, left: float) -> str:
 
 
 def written(folder: Path) -> Listener:
-    """A listener that writes the summary into `folder` at the end, and every ten seconds in case the run is killed; at
-    the end the same for other programs, too, and what to say of a night's causes."""
+    """A listener that writes the summary for people into `folder` at the end, and every ten seconds in case the run is
+    killed; at the end the same for other programs, too, and what to say of a night's causes."""
     due = 0.0
 
     def update(summary: Summary, event: Event) -> None:
@@ -103,9 +103,8 @@ def written(folder: Path) -> Listener:
 
 
 def write(result: Mapping[str, Any], folder: Path) -> None:
-    """Write summary.json and summary.md, each atomically. Raises UserError (kind "disk")."""
+    """Write summary.md atomically. Raises UserError (kind "disk")."""
     template = templates("driftnet.cli.report").get_template("summary.md")
-    replace_text(folder / "summary.json", json_text(result, indent=1) + "\n")
     replace_text(
         folder / "summary.md", template.render({**result, "impact": tables.impact, "written": options.written})
     )

@@ -203,8 +203,8 @@ def lint(console: Console, result: Result) -> None:
                 not first["title"].startswith(first["when"]) and f"  {first['when']}",
                 title != "met" and f"  {first['why']}",
                 *(f"  not run: {said}" for said in dict.fromkeys(m["not_run"] for m in there if "not_run" in m)),
-                first.get("cure") and f"  instead, tried here: {first['cure']}",
-                first["advice"] and f"  may help: {first['advice']}",
+                first.get("cure") and f"  avoids it, tried here: {first['cure']}",
+                first["advice"] and f"  may avoid it: {first['advice']}",
                 first["upstream"] and f"  {reported(first['upstream'])}",
             )
 
