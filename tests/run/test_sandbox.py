@@ -188,6 +188,18 @@ def test_a_stack_is_known_for_the_builds_of_all_its_modules_wherever_they_are_in
     assert held._builds(os.getpid(), ["_ctypes+0x1", "nobody's+0x1"]) == "", "of one of them nobody knows the build"
 
 
+def test_a_stack_through_the_cpp_library_has_builds_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    module, maps = tmp_path / "libstdc++.so.6.0.33", tmp_path / "maps"
+    module.write_bytes(b"a build")
+    maps.write_text(f"7f0000000000-7f0000001000 r-xp 00000000 00:00 1 {module}\n")
+    opened = open
+    monkeypatch.setattr(
+        "builtins.open", lambda path, **how: opened(maps if str(path).startswith("/proc") else path, **how)
+    )
+    builds = held._builds(os.getpid(), ["libstdc+++0xa8e1a"])
+    assert builds == f"libstdc++:{held._build(str(module))}", f"got {builds!r}: what throws would be unwound each time"
+
+
 def test_builds_without_an_id_differ_wherever_a_byte_of_them_does(tmp_path: Path) -> None:
     module, content = tmp_path / "module.so", bytearray(b"\x7fELF" + bytes(2**22))
     builds = set()

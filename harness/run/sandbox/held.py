@@ -116,7 +116,7 @@ class _Stack(Struct, frozen=True, array_like=True):
 
 def _builds(pid: int, places: Iterable[str]) -> str:
     """What tells the builds of these places' modules from others, "" where one of them is not found."""
-    modules = {place.partition("+")[0] for place in places}
+    modules = {place.rpartition("+")[0] for place in places}
     try:
         with open(f"/proc/{pid}/maps", errors="surrogateescape") as maps:
             paths = {line.split(maxsplit=5)[-1].strip() for line in maps if "/" in line}
