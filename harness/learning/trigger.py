@@ -178,7 +178,7 @@ def learn_trigger(
         free,
         needed,
         tuple(map(tuple, roles)),
-        score=_score(recent),
+        score=scored(recent),
         runs=lab.runs,
         seconds=lab.spent,
         steady=lab.steady,
@@ -254,10 +254,10 @@ def compare(
                     of_it.append((named, fails))
         if len(told[0]) >= count:
             break
-    return [*map(_score, told)]
+    return [*map(scored, told)]
 
 
-def _score(told: Sequence[Told]) -> Score:
+def scored(told: Sequence[Told]) -> Score:
     """The score of a trigger that told this."""
     return Score(
         len(told),
