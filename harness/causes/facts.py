@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from driftnet.causes.host import Dims, Host
 from driftnet.model.graph import Node
+from driftnet.model.index_ranges import PASSING
 from driftnet.model.operators import Trait, traits_of
 from driftnet.model.schemas import default_of, plain, schema_of
 
@@ -79,7 +80,7 @@ def kinds_of(node: Node) -> Iterator[str]:
     for head, names in (("in", node.inputs), ("out", node.outputs)):
         for k in range(min(SLOTS, len(names))):
             yield from (f"{head}.{k}{part}" for part in _PARTS)
-    yield from ("any", "broadcast", "say", "axis", "twin", "passes", "moves", "inputs", "outputs")
+    yield from ("any", "broadcast", "say", "axis", "twin", "passes", "moves", "on_grid", "inputs", "outputs")
 
 
 def of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
@@ -125,6 +126,8 @@ def of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
             yield "passes", _passes(host, node)
         case ["moves"]:
             yield "moves", Trait.MOVES in traits_of(node.op) or _passes(host, node)
+        case ["on_grid"] if Trait.QUANTIZES in traits_of(node.op):
+            yield "on_grid", _is_on_grid(host, node)
         case ["inputs"]:
             yield "inputs", sum(bool(name) for name in node.inputs)
         case ["outputs"]:
@@ -190,6 +193,29 @@ def _passes(host: Host, node: Node) -> bool | None:
             sizes = (*node.attributes["kernel_shape"], *node.attributes.get("strides", ()))
             return set(sizes) == {1} and not any(node.attributes.get("pads", ()))
     return False
+
+
+def _is_on_grid(host: Host, node: Node) -> bool:
+    """Whether what is quantized was made of codes of the same scale and zero point, and has only been moved, repeated
+    or chosen from since: such a pair of Q and DQ changes nothing, whoever leaves it out."""
+
+    def is_alike(a: str, b: str) -> bool:
+        x, y = (host.array(name) if name else np.zeros((), np.uint8) for name in (a, b))
+        return a == b or (x is not None and y is not None and x.dtype == y.dtype and np.array_equal(x, y))
+
+    left, seen = [node.input(0)], set[str]()
+    while left:
+        seen.add(name := left.pop())
+        made = host.makers.get(name)
+        maker = host.graph.nodes[made[0]] if made else None
+        if maker and Trait.DEQUANTIZES in traits_of(maker.op):
+            if not all(is_alike(maker.input(k), node.input(k)) for k in (1, 2)):
+                return False
+        elif maker and traits_of(maker.op) & PASSING:
+            left += {n for n in maker.inputs if n and host.dtype(n) == host.dtype(name)} - seen
+        else:
+            return False
+    return True
 
 
 def _is_kept(host: Host, name: str, constant: str, result: str) -> bool | None:

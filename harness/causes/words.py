@@ -277,6 +277,7 @@ _TRUE: Sequence[tuple[str, str, str]] = (
     (r"(twin)", "with a node before that computes the same", "with no node before that computes the same"),
     (r"(passes)", "only copying its operand", "not only copying its operand"),
     (r"(moves)", "only copying or rearranging data", "not only copying or rearranging data"),
+    (r"(on_grid)", "of what its codes hold exactly", "of what has to be rounded"),
     (r"out\.(\d+)\.given", "with result {0}", "without result {0}"),
     (r"out\.(\d+)\.symbolic", "{r} of symbolic size", "{r} of fixed size"),
 )
@@ -413,6 +414,8 @@ def _called(slot: str) -> dict[str, str]:
 def _general(atom: Atom) -> str:
     if atom.fact == "named":
         return "nodes with names of their own" if atom.value == (atom.test == "is") else "nodes that share a name"
+    if atom.fact == "fed":
+        return "a model with inputs" if atom.value == (atom.test == "is") else "a model without inputs"
     return f"under {_option(atom)}" if atom.fact.startswith(_RECIPE) else _tested(atom.fact, atom)
 
 

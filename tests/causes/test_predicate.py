@@ -212,6 +212,37 @@ def test_a_model_whose_nodes_share_a_name_is_told() -> None:
     assert sentence(said) == "any operator with a node before that computes the same; nodes that share a name"
 
 
+def test_a_model_without_inputs_is_told() -> None:
+    """MNN runs none whose output is drawn at random."""
+    alone = some([helper.make_node("RandomNormal", [], ["y"], shape=[2, 3])], {}, {}, outputs=["y"])
+    assert (facts(alone)["fed"], facts(one("Relu", grid((2, 3))))["fed"]) == (False, True)
+    said = Trigger(Shape(), (Region((Atom("0.op", "is", "RandomNormal"), Atom("fed", "is", False))),))
+    assert sentence(said) == "RandomNormal; a model without inputs"
+
+
+@pytest.mark.parametrize(
+    ("between", "scale", "zero", "on_grid"),
+    [
+        (["Transpose", "Relu"], 0.5, 3, True),
+        ([], 0.5, 3, True),
+        (["Transpose"], 0.25, 3, False),
+        (["Transpose"], 0.5, 4, False),
+        (["Sigmoid"], 0.5, 3, False),
+    ],
+)
+def test_what_its_codes_hold_already_is_told_of_what_is_quantized(
+    between: list[str], scale: float, zero: int, on_grid: bool
+) -> None:
+    """It makes no difference to these whether a system leaves out the pair."""
+    names = [f"t{k}" for k in range(len(between) + 1)]
+    moved = [helper.make_node(op, [a], [b]) for op, a, b in zip(between, names, names[1:])]
+    first = helper.make_node("DequantizeLinear", ["x", "s", "z"], ["t0"])
+    last = helper.make_node("QuantizeLinear", [names[-1], "scale", "zero"], ["y"])
+    held = {"s": np.float32(0.5), "z": np.uint8(3), "scale": np.float32(scale), "zero": np.uint8(zero)}
+    found = facts(some([first, *moved, last], {"x": grid((2, 3)).astype(np.uint8)}, held, outputs=["y"]))
+    assert found[f"{len(moved) + 1}.on_grid"] is on_grid
+
+
 def test_constants_of_equal_numbers_are_seen_but_for_single_ones() -> None:
     nodes = [helper.make_node("MatMul", ["x", "a"], ["t"]), helper.make_node("MatMul", ["t", "b"], ["u"])]
     nodes += [helper.make_node("Mul", ["u", "one"], ["v"]), helper.make_node("Add", ["v", "uno"], ["y"])]

@@ -184,6 +184,10 @@ def test_what_is_fed_is_expected_to_hold_different_numbers(lint):
             "10 of 20 instances that the trigger named did not fail",
         ),
         (cause("a_aaaaaaaa", POOL[1] | {"fact": "0.attr.strides.stated"}), "the trigger names no operator"),
+        (
+            cause("a_aaaaaaaa", *POOL, score=SURE | {"failing": 2.0, "found": 2.0, "named": 2.0}),
+            "the trigger was measured on 2 that it names only",
+        ),
     ],
 )
 def test_a_trigger_that_is_known_to_err_is_not_taken_at_its_word(lint, known, why):
