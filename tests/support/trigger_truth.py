@@ -165,6 +165,8 @@ def main() -> None:
             )
             print(cause.id, json.dumps(score.as_json()), f"worth {score.worth:.2f}", said, flush=True)
     told = list(scores.values())
+    if not told:
+        parser.exit(1, "nothing was measured: no cause that was asked for states a trigger of this kind\n")
     right, worth = mean(s.accuracy for s in told), mean(s.worth for s in told)
     failing, found, named = (sum(getattr(s, name) for s in told) for name in ("failing", "found", "named"))
     print(f"{len(told)} causes measured: right {right:.3f}, worth {worth:.3f}")
