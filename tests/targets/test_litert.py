@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from driftnet.findings.trial import Trial, look
-from driftnet.model.verdict import Word
+from driftnet.findings.trial import Trial, look, watch
+from driftnet.model.verdict import Tier, Word
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import StageError
-from driftnet.targets.litert.target import LITERT, _bare, _channels_second, _said, _shapes
+from driftnet.targets.litert.target import LITERT, _bare, _channels_second, _from_codes, _in_codes, _said, _shapes
 from driftnet.targets.recipe import effective, swept
 from onnx import TensorProto, helper, save
 
@@ -42,6 +42,10 @@ SAYS = {
         "operator that LiteRT has not"
     ),
     ("convert", "KeyError: ''; in ops/GRU.py"): "",
+    ("quantize", "there is nothing to calibrate with"): "nothing to calibrate with",
+    ("quantize", "RuntimeError: Current CPU implementations do not yet support dilation rates larger than 1."): (
+        "operator that LiteRT has not"
+    ),
 }
 
 
@@ -64,6 +68,50 @@ def test_every_value_of_every_option_runs_and_agrees(runner):
 def test_a_net_without_a_signature_runs_too(runner):
     verdict = look(Trial(convolution(groups=2), resolve(f"litert=={RELEASES['litert']}"), {}, runner))
     assert verdict.word is Word.AGREES, verdict.message
+
+
+@pytest.mark.network
+def test_what_is_quantized_computes_in_codes_and_a_tier_judges_it(runner):
+    installed = resolve(f"litert=={RELEASES['litert']}")
+    x, w = np.linspace(-1, 1, 120, dtype=np.float32).reshape(1, 4, 5, 6), models.grid((6, 4, 3, 2)) / 7
+    w *= np.array([1, 0.1, 0.3, 1, 1, 1], np.float32).reshape(6, 1, 1, 1)
+    node = helper.make_node("Conv", ["x", "w"], ["y"])
+    case = models.case([node], {"x": x}, {"w": w}, outputs=[("y", TensorProto.FLOAT, (1, 6, 3, 5))])
+    right = runner.observe(case, installed, {}).outputs[0]["y"]
+    results = {}
+    for recipe in ({"quantize": "integer"}, {"quantize": "full"}, {"quantize": "full", "per_channel": False}):
+        verdict, seen = watch(Trial(case, installed, recipe, runner))
+        assert (verdict.word, verdict.tier) == (Word.AGREES, Tier.BUDGET), f"{recipe}: {verdict.message}"
+        y = seen.outputs[0]["y"]
+        levels = np.unique(y).size
+        assert levels < min(257, np.unique(right).size), f"{recipe}: the result has {levels} levels"
+        results[name_of(recipe)] = y
+    channels, whole = results[name_of({"quantize": "full"})], results["full-False"]
+    assert not np.array_equal(channels, whole), "one scale for all weights does the same as one a channel"
+
+
+def test_codes_of_inputs_are_the_nearest_and_those_of_outputs_come_back_as_numbers():
+    coded = {"quantization": (0.5, 3), "dtype": np.int8}
+    x = np.array([-200, -65, 0, 0.2, 0.3, 61.9, 62, 99], np.float32)
+    codes = _in_codes(x, coded)
+    np.testing.assert_array_equal(codes, np.array([-128, -127, 3, 3, 4, 127, 127, 127], np.int8))
+    assert codes.dtype == np.int8
+    np.testing.assert_array_equal(_from_codes(codes, coded), [-65.5, -65, 0, 0, 0.5, 62, 62, 62])
+    plain, indices = {"quantization": (0.0, 0), "dtype": np.float32}, np.array([1, 2])
+    assert _in_codes(x, plain) is x, "floats are codes of nothing"
+    assert _from_codes(x, plain) is x, "floats are codes of nothing"
+    assert _in_codes(indices, coded) is indices, "indices are no codes"
+
+
+def test_what_is_quantized_how():
+    def said(**options):
+        return LITERT.scheme(effective(LITERT, options))
+
+    assert said() is None
+    assert said(weights="float16").halves
+    channels, whole = said(quantize="integer"), said(quantize="full", per_channel=False)
+    assert (channels.weight_codes, channels.activation_codes) == ((-127, 127), (-128, 127))
+    assert (channels.per_channel, whole.per_channel) == (True, False)
 
 
 def test_what_is_refused_and_what_is_not():
@@ -125,6 +173,7 @@ def test_commands_say_what_the_options_ask_for():
         said = LITERT.commands(effective(LITERT, recipe))
         for name, value in recipe.items():
             wanted = {"groups": "-dgc", "unfold": "-ebu", "unroll": "-eru", "threads": "num_threads=2"}
+            wanted["per_channel"] = "disable_per_channel = True"
             kernels = {"builtin": "BUILTIN_WITHOUT", "reference": "BUILTIN_REF"}
             assert wanted.get(name, kernels.get(value, str(value))) in said, f"{value} is not in\n{said}"
 
