@@ -76,7 +76,7 @@ def reduce(
 
     budget, calls   limits in seconds of wall time and in invocations of `reproduces`
     simpler  called with what fails after each pass that took something; anew: when no node can go any more, before
-             attributes and numbers are simplified, and whenever it has other operators after that
+             attributes and numbers are simplified, and whenever it has other operators or another recipe after that
     Raises ReferenceError when `record` does not run `case`. KeyboardInterrupt ends the reduction, not the program.
     """
     problem = Problem(case, recipe, target, reproduces, record, budget, calls)
@@ -89,10 +89,11 @@ def reduce(
                 was = problem.case, problem.recipe
                 apply(problem)
                 least = asked is not None or apply is passes.bypass
-                anew = least and asked != (operators := [node.op_type for node in problem.case.proto.graph.node])
+                form = problem.recipe, [node.op_type for node in problem.case.proto.graph.node]
+                anew = least and asked != form
                 if anew or was != (problem.case, problem.recipe):
                     simpler(problem.case, problem.recipe, anew)
-                asked = operators if anew else asked
+                asked = form if anew else asked
         named = problem.case
         attributes.readable_names(problem)
     except ExhaustedError:

@@ -329,6 +329,18 @@ def test_an_option_the_failure_needs_stays_in_the_recipe():
     assert reduced(case, bug, {"method": "KL", "threads": 4}).recipe == {"method": "KL"}
 
 
+def test_what_needs_fewer_options_is_asked_anew_whether_it_is_known():
+    asked: list[dict[str, object]] = []
+
+    def simpler(case: Case, recipe: dict[str, object], anew: bool) -> None:
+        asked.extend([dict(recipe)] if anew else [])
+
+    bug = tools.on_valid(lambda case, recipe: recipe.get("method") == "KL")
+    case = tools.make_case([helper.make_node("Relu", ["x"], ["y"])], {"x": random(3)}, ["y"])
+    reduce(case, {"method": "KL", "threads": 4}, tools.TARGET, bug, tools.record, simpler=simpler)
+    assert asked[-1] == {"method": "KL"}, f"it was asked with {asked}, should be once more without threads"
+
+
 def test_calibration_feeds_go_unless_the_failure_needs_them():
     calibration = [{"x": random(3)} for _ in range(5)]
     case = tools.make_case([helper.make_node("Relu", ["x"], ["y"])], {"x": random(3)}, ["y"], calibration=calibration)
