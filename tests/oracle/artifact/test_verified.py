@@ -202,14 +202,19 @@ def test_a_scale_twice_too_big_is_told_by_the_codes_that_it_leaves_out():
     assert any("too big" in problem.message for problem in found), found
 
 
-@pytest.mark.parametrize(("factor", "wrong"), [(1, False), (2, True)])
-def test_what_is_added_takes_all_codes_too(factor, wrong):
+@pytest.mark.parametrize(
+    ("factor", "span", "wrong"),
+    [(1, 254, False), (2, 254, True), (2, 128, False), (1, 65535, False), (2, 65535, True)]
+    + [(2, 32768, False), (4, 32768, True)],
+)
+def test_what_is_added_takes_all_codes_too(factor, span, wrong):
+    """It has 8 bits where weights have 16, and where those leave out half of their codes it does too."""
     floating = model([("Add", ["x", "c"], ["y"], {})], c=W[0, 0] * np.ones((2, 4), np.float32))
     step = np.float32(factor * abs(W[0, 0]) / 127)
     rows = [*QDQ[:2], ("DequantizeLinear", ["cq", "cs", "cz"], ["cd"], {}), ("Add", ["xd", "cd"], ["y"], {})]
     codes = np.full((2, 4), np.rint(W[0, 0] / step), np.int8)
     graph = graphs.read(model(rows, xs=XS, xz=XZ, cq=codes, cs=step, cz=np.int8(0)))
-    found = compare(graphs.read(floating), graph, [evaluate(graph, {"x": X}).balls], None, 254).problems
+    found = compare(graphs.read(floating), graph, [evaluate(graph, {"x": X}).balls], None, span).problems
     assert any("too big" in problem.message for problem in found) is wrong, found
 
 

@@ -23,14 +23,16 @@ class Usage:
 
 def wasted(c: Comparison, constants: Sequence[Held]) -> Iterator[Problem]:
     """The problems with codes that right constants leave out, of those whose scales come from their own range."""
-    middle = (int(c.span or 255) + 1) // 2  # with a bit less unsigned codes begin at 0 all the same
+    # Weights of 16 bits have constants of 8 beside them, which stand for activations: reduced, both leave out half.
+    span = c.span >> 8 if c.span and c.span > 255 else c.span
+    middle = (int(span or 255) + 1) // 2  # with a bit less unsigned codes begin at 0 all the same
     used = [usage for held in constants for usage in _usages(c.numbers, held, middle)]
     usual = float(np.median([usage.share for usage in used] or [0]))
     said: set[str] = set()
     for usage in used:
         share, held = usage.share, usage.held
-        least = UNUSUAL_USE * usual if c.span is None else CODES_USED * min(1.0, c.span / 255)
-        if c.span is None and abs(share - SEVEN_BITS) < 1 / 255:
+        least = UNUSUAL_USE * usual if span is None else CODES_USED * min(1.0, span / 255)
+        if span is None and abs(share - SEVEN_BITS) < 1 / 255:
             continue
         if share < least and held.use.tensor not in said and usage.bytes == 1:
             said.add(held.use.tensor)
