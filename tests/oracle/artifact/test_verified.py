@@ -202,15 +202,12 @@ def test_a_scale_twice_too_big_is_told_by_the_codes_that_it_leaves_out():
     assert any("too big" in problem.message for problem in found), found
 
 
-@pytest.mark.parametrize(
-    ("factor", "span", "wrong"),
-    [(1, 254, False), (2, 254, True), (2, 128, False), (1, 65535, False), (2, 65535, True)]
-    + [(2, 32768, False), (4, 32768, True)],
-)
-def test_what_is_added_takes_all_codes_too(factor, span, wrong):
+@pytest.mark.parametrize("most, span", [(1, 254), (2, 128), (1, 65535), (2, 32768)])
+@pytest.mark.parametrize("more, wrong", [(1, False), (2, True)])
+def test_what_is_added_takes_all_codes_too(most, span, more, wrong):
     """It has 8 bits where weights have 16, and where those leave out half of their codes it does too."""
     floating = model([("Add", ["x", "c"], ["y"], {})], c=W[0, 0] * np.ones((2, 4), np.float32))
-    step = np.float32(factor * abs(W[0, 0]) / 127)
+    step = np.float32(most * more * abs(W[0, 0]) / 127)
     rows = [*QDQ[:2], ("DequantizeLinear", ["cq", "cs", "cz"], ["cd"], {}), ("Add", ["xd", "cd"], ["y"], {})]
     codes = np.full((2, 4), np.rint(W[0, 0] / step), np.int8)
     graph = graphs.read(model(rows, xs=XS, xz=XZ, cq=codes, cs=step, cz=np.int8(0)))
