@@ -202,8 +202,8 @@ def test_a_scale_twice_too_big_is_told_by_the_codes_that_it_leaves_out():
     assert any("too big" in problem.message for problem in found), found
 
 
-@pytest.mark.parametrize("most, span", [(1, 254), (2, 128), (1, 65535), (2, 32768)])
-@pytest.mark.parametrize("more, wrong", [(1, False), (2, True)])
+@pytest.mark.parametrize(("most", "span"), [(1, 254), (2, 128), (1, 65535), (2, 32768)])
+@pytest.mark.parametrize(("more", "wrong"), [(1, False), (2, True)])
 def test_what_is_added_takes_all_codes_too(most, span, more, wrong):
     """It has 8 bits where weights have 16, and where those leave out half of their codes it does too."""
     floating = model([("Add", ["x", "c"], ["y"], {})], c=W[0, 0] * np.ones((2, 4), np.float32))
