@@ -190,6 +190,43 @@ class Drawing:
         return self.steering.under([(trial.target.name, facts)]).met(self.read(trial.case).host)
 
 
+class Models:
+    """The models of one index, one for each target: several where some take little at all.
+
+    favoured   the target by which they are drawn, by its place;   sought   what that was never asked, if anything
+    drawn      what each model is, in the order in which they came
+    """
+
+    def __init__(self, drawing: Drawing, index: int) -> None:
+        self._drawing, self._index, self.favoured = drawing, index, index % len(drawing.installed)
+        drawing.graphs.clear()
+        self.sought = drawing.sought(index, self.favoured)
+        own, cases = drawing.profiles[self.favoured], dict[Profile, Case]()
+        for profile in dict.fromkeys((own, *drawing.profiles)):
+            sought = self.sought if profile == own else None
+            cases[profile] = drawing.case(index, self.favoured, profile, sought=sought)
+        self.drawn = [drawing.read(case).drawn for case in cases.values()]
+        self._cases = [cases[profile] for profile in drawing.profiles]
+        self._numbers = [[*cases].index(profile) for profile in drawing.profiles]
+        self._left_out: list[Set[str]] = [frozenset() for _ in drawing.profiles]
+
+    def of(self, j: int) -> Case:
+        """That of the target `j`."""
+        return self._cases[j]
+
+    def number(self, j: int) -> int:
+        """Its place in `drawn`."""
+        return self._numbers[j]
+
+    def leave_out(self, j: int, operators: Set[str]) -> None:
+        """Draw another model for the target `j`, without these operators and those left out before."""
+        self._left_out[j] |= operators
+        profile = self._drawing.profiles[j]
+        self._cases[j] = self._drawing.case(self._index, self.favoured, profile, self._left_out[j])
+        self._numbers[j] = len(self.drawn)
+        self.drawn.append(self._drawing.read(self._cases[j]).drawn)
+
+
 def part_of(name: str, workers: int) -> Part:
     """What a process seeks of what was never asked, so that no two of a run seek the same: which part, of how many.
     name: of the process; those of a pool are numbered in turn, and one that dies takes the others with it."""

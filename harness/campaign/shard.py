@@ -12,21 +12,19 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import util
 from multiprocessing.synchronize import Event as SharedEvent
 
-from driftnet.campaign.drawing import Drawing, part_of
+from driftnet.campaign.drawing import Drawing, Models, part_of
 from driftnet.campaign.events import Done, Event, Examined, Failed, Found, Learned, LeftOut, Warned
 from driftnet.campaign.gaps import Part
 from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
-from driftnet.campaign.keeping import Keeping
+from driftnet.campaign.keeping import Keeping, New
 from driftnet.campaign.plan import Plan, choices, variant
 from driftnet.causes.predicate import Trigger
 from driftnet.findings.explaining import Effort
 from driftnet.findings.issues import KnownIssue, Symptom
 from driftnet.findings.pipeline import Care, Examination, examine
 from driftnet.findings.trial import Trial
-from driftnet.generators.building.profile import Profile
 from driftnet.learning import mending
-from driftnet.model.inspect import Case
 from driftnet.model.verdict import Tier, Word
 from driftnet.run import health
 from driftnet.run.runner import Runner
@@ -75,32 +73,17 @@ class Shard:
         keeping, drawing = self.keeping, self.drawing
         keeping.forget()
         keeping.learn(self.plan.found)
-        network = () if self.runner.network_isolated else (Warned(NO_NETWORK_NAMESPACE),)
-        for warning in {*network, *keeping.damaged.values()} - self.warned:
-            self.warned.add(warning)
-            yield warning
-        favoured = index % len(self.installed)
-        drawing.graphs.clear()
-        sought = drawing.sought(index, favoured)
-        own, cases = drawing.profiles[favoured], dict[Profile, Case]()
-        for profile in (own, *drawing.profiles):
-            if profile not in cases:
-                around = sought if profile == own else None
-                cases[profile] = drawing.case(index, favoured, profile, sought=around)
-        drafts = [(j, c) for j, one in enumerate(self.installed) for c in choices(one, self.plan.seed, index)]
-        given = [cases[profile] for profile in drawing.profiles]
-        graphs = [drawing.read(case).drawn for case in cases.values()]
-        graph = [[*cases].index(profile) for profile in drawing.profiles]
-        left_out: list[Set[str]] = [frozenset() for _ in self.installed]
+        yield from self._warnings()
+        models = Models(drawing, index)
+        chosen = [(j, c) for j, one in enumerate(self.installed) for c in choices(one, self.plan.seed, index)][:most]
         met: dict[Symptom, KnownIssue] = {}
         outcomes: list[tuple[Set[Trigger], bool]] = []
         unexplained = False
-        for k, (j, choice) in enumerate(drafts[:most]):
+        for k, (j, choice) in enumerate(chosen):
             if self.stopping():
                 return
-            begun = self.runner.all_cpu_seconds
-            one = self.installed[j]
-            draft = Trial(variant(given[j], one, choice), one, choice.recipe, self.runner)
+            begun, one = self.runner.all_cpu_seconds, self.installed[j]
+            draft = Trial(variant(models.of(j), one, choice), one, choice.recipe, self.runner)
             trial, is_insensitive = self._telling(draft)
             care = care_of(f"{self.plan.seed}/{index}/{trial.target.name}/{k}")
             result = self._examined(trial, care, met)
@@ -108,43 +91,19 @@ class Shard:
             refused = drawing.refused_for(trial.case, j, result.verdict)
             if result.verdict.failed or result.verdict.word is Word.AGREES:
                 outcomes.append((drawing.met(trial), result.verdict.failed))
-            new = None
-            if (finding := result.finding) and not (result.known or result.unexplained):
-                id, kept = keeping.keep(finding)
-                if isinstance(kept, KnownIssue):
-                    result = replace(result, known=kept.id)
-                    if id != kept.id and self.plan.workers > 1 and not self.plan.cluster:  # another may have met it
-                        yield Learned(id, 0.0, str(kept.saved.path))
-                else:
-                    new = kept
+            result, new, learned = self._kept(result)
+            if learned:
+                yield learned
             if result.known:
                 met[result.symptom] = keeping.known_issues[result.known]
                 keeping.issues(trial.target.name).prefer(met[result.symptom])
                 mending.remember(self.plan.report, result.shown)
-            yield Examined(
-                index,
-                trial.target.name,
-                trial.installed.release,
-                dict(trial.recipe),
-                result.verdict,
-                known=str(keeping.known_issues[result.known].saved.path) if result.known else "",
-                confirmed=result.confirmed,
-                operators=tuple(sorted({node.op_type for node in trial.case.proto.graph.node})),
-                insensitive=is_insensitive,
-                recognized=bool(result.recognized),
-                verified=result.verified,
-                cpu=(examined := self.runner.all_cpu_seconds) - begun,
-                once=result.unconfirmed,
-                again=result.again,
-                unexplained=result.unexplained,
-                graph=graph[j],
-            )
-            drawing.gaps[j].learn(graphs[graph[j]], result.verdict.word is Word.AGREES)
-            if refused and any(later == j for later, _ in drafts[k + 1 : most]):
-                left_out[j] |= refused
-                given[j] = drawing.case(index, favoured, drawing.profiles[j], left_out[j])
-                graph[j] = len(graphs)
-                graphs.append(drawing.read(given[j]).drawn)
+            examined = self.runner.all_cpu_seconds
+            graph = models.number(j)
+            yield self._told(index, graph, trial, result, cpu=examined - begun, insensitive=is_insensitive)
+            drawing.gaps[j].learn(models.drawn[graph], result.verdict.word is Word.AGREES)
+            if refused and any(later == j for later, _ in chosen[k + 1 :]):
+                models.leave_out(j, refused)
                 met.clear()
             unexplained = unexplained or result.unexplained
             if new:
@@ -154,7 +113,49 @@ class Shard:
         yield from keeping.catch_up()
         drawing.doubts.learn(outcomes)
         if not unexplained:
-            yield Done(index, tuple(graphs), (self.installed[favoured].target.name, *sought) if sought else None)
+            for_gap = (self.installed[models.favoured].target.name, *models.sought) if models.sought else None
+            yield Done(index, tuple(models.drawn), for_gap)
+
+    def _warnings(self) -> Iterator[Event]:
+        """What was not told yet of this machine and of the cases that are not whole."""
+        network = () if self.runner.network_isolated else (Warned(NO_NETWORK_NAMESPACE),)
+        for warning in {*network, *self.keeping.damaged.values()} - self.warned:
+            self.warned.add(warning)
+            yield warning
+
+    def _kept(self, result: Examination) -> tuple[Examination, New | None, Learned | None]:
+        """The result, known if what was found is; else what is kept of it. Learned: another name of what is known."""
+        finding = result.finding
+        if finding is None or result.known or result.unexplained:
+            return result, None, None
+        id, kept = self.keeping.keep(finding)
+        if not isinstance(kept, KnownIssue):
+            return result, kept, None
+        may_be_met = id != kept.id and self.plan.workers > 1 and not self.plan.cluster  # by another shard
+        return replace(result, known=kept.id), None, Learned(id, 0.0, str(kept.saved.path)) if may_be_met else None
+
+    def _told(
+        self, index: int, graph: int, trial: Trial, result: Examination, *, cpu: float, insensitive: bool
+    ) -> Examined:
+        """What is told of one case."""
+        return Examined(
+            index,
+            trial.target.name,
+            trial.installed.release,
+            dict(trial.recipe),
+            result.verdict,
+            known=str(self.keeping.known_issues[result.known].saved.path) if result.known else "",
+            confirmed=result.confirmed,
+            operators=tuple(sorted({node.op_type for node in trial.case.proto.graph.node})),
+            insensitive=insensitive,
+            recognized=bool(result.recognized),
+            verified=result.verified,
+            cpu=cpu,
+            once=result.unconfirmed,
+            again=result.again,
+            unexplained=result.unexplained,
+            graph=graph,
+        )
 
     def _look_after(self, result: Examination) -> None:
         """Raise where the machine may be at fault for what came of a trial: nobody is blamed then."""

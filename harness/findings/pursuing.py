@@ -101,6 +101,17 @@ class KnownError(Exception):
         self.issue, self.fewest = issue, fewest
 
 
+@dataclass(frozen=True, eq=False)
+class _Left:
+    """What is left of a failure, as far as it was traced back and reduced; symptom, ended and named as of a Finding."""
+
+    trial: Trial
+    verdict: Verdict
+    symptom: str = ""
+    ended: str = MINIMAL
+    named: Case | None = None
+
+
 def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
     """Trace a failure back to where it starts, reduce it, confirm what is left, and sign it; None when it is gone.
 
@@ -108,76 +119,120 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
     end, the known issues are asked again: what they explain then is not reduced any further, nor confirmed. Raises
     KnownError for it.
     """
-    first, name, record = trial, trial.target.name, trial.runner.reference.record
-    verdict, symptom, ended, calls = look(trial), "", MINIMAL, inquiry.effort.calls
-    named: Case | None = None
-    shown: tuple[Trial, Verdict, Observation] | None = None
+    left = _reduced(trial, inquiry)
+    try:
+        if issue := known_of(left.trial, inquiry):  # a run in fresh processes costs more than asking
+            raise KnownError(issue, left.trial)
+    except ExhaustedError:
+        left = replace(left, ended=BUDGET)
+    confirmed = confirm(left.trial)
+    if not confirmed.failed:  # its failure needed what a worker had done before
+        left = replace(left, trial=trial, named=None)
+        confirmed = confirm(trial)
+    if confirmed.failed and confirmed.verdict.word is Word.HANGS:
+        patient, confirmed = _given_time(left.trial, confirmed)
+        left = replace(left, trial=patient)
+    if not confirmed.failed:
+        return None
+    if is_stale_state(left.trial, confirmed.verdict):
+        confirmed = confirmed._replace(verdict=replace(confirmed.verdict, kind=Kind.STALE_STATE))
+    return replace(signed(left.trial, confirmed), symptom=left.symptom, ended=left.ended, named=left.named)
+
+
+def _reduced(trial: Trial, inquiry: Inquiry) -> _Left:
+    """A failure traced back and reduced, as far as the reference and the effort allow that."""
+    left = _Left(trial, look(trial))
+    try:
+        with trial.runner.within(inquiry.allowance):
+            left = _traced(left, inquiry)
+            reduction = _Reduction(left.trial, left.verdict, inquiry)
+            if left.trial is not trial:
+                reduction.demand_new(left.trial.case, left.trial.recipe)
+            return reduction.of(left)
+    except ReferenceError as e:
+        return replace(left, symptom=f"not reduced: {e}")
+    except ExhaustedError:
+        return replace(left, ended=BUDGET)
+
+
+def _traced(left: _Left, inquiry: Inquiry) -> _Left:
+    """The first tensor that is wrong by itself, where a failure surfaces late."""
+    trial, verdict = left.trial, left.verdict
+    name = trial.target.name
 
     def examined(part: Case) -> Verdict:
         if inquiry.spent:
             raise ExhaustedError
         return look(replace(trial, case=part))
 
-    def check_new(case: Case, recipe: Recipe, anew: bool = True) -> None:
-        """Raise KnownError if it is; anew: whether or not it is recognized without a run."""
-        part = replace(trial, case=case, recipe=recipe)
-        is_it = shown and (shown[0].case, shown[0].recipe) == (case, recipe)
-        here = (shown[1], shown[2]) if shown and is_it else None
-        asked = nodes(case) <= MOST_ASKED if anew else here and is_recognized(part, *here, inquiry)
-        if asked and (issue := known_of(part, inquiry, here)):
+    if not verdict.surfaces_late or not (source := trace(trial.case, examined, trial.runner.reference.record)):
+        return left
+    symptom = f"{verdict.message}; the first tensor that is wrong by itself: {source.verdict.message}"
+    is_other = coarse(name, source.verdict) != coarse(name, verdict)
+    return _Left(replace(trial, case=source.case), source.verdict, symptom if is_other else "")
+
+
+@dataclass(eq=False)
+class _Reduction:
+    """What a reducer asks of candidates for the failure of `start`.
+
+    shown   the candidate that failed last in the same way, and how
+    """
+
+    start: Trial
+    verdict: Verdict
+    inquiry: Inquiry
+    shown: tuple[Trial, Verdict, Observation] | None = None
+
+    def __post_init__(self) -> None:
+        self.wanted, self.quantized = coarse(self.start.target.name, self.verdict), self.start.quantizes
+
+    def of(self, left: _Left) -> _Left:
+        """`left`, reduced."""
+        start, calls = self.start, self.inquiry.effort.calls
+        if self.verdict.word is Word.HANGS:
+            calls = min(calls, HANG_CALLS)
+        found = reduce(
+            start.case,
+            start.recipe,
+            start.target,
+            self.reproduces,
+            start.runner.reference.record,
+            calls=calls,
+            simpler=self.demand_new,
+        )
+        trial = replace(start, case=found.case, recipe=found.recipe)
+        return replace(left, trial=trial, ended=found.ended, named=found.named)
+
+    def demand_new(self, case: Case, recipe: Recipe, anew: bool = True) -> None:
+        """Raise KnownError if it is known; anew: whether or not it is recognized without a run."""
+        part = replace(self.start, case=case, recipe=recipe)
+        is_it = self.shown and (self.shown[0].case, self.shown[0].recipe) == (case, recipe)
+        here = (self.shown[1], self.shown[2]) if self.shown and is_it else None
+        asked = nodes(case) <= MOST_ASKED if anew else here and is_recognized(part, *here, self.inquiry)
+        if asked and (issue := known_of(part, self.inquiry, here)):
             raise KnownError(issue, part)
 
-    def reproduces(case: Case, recipe: Recipe) -> str:
+    def reproduces(self, case: Case, recipe: Recipe) -> str:
         """What is wrong, in words; "" where nothing is, or something else."""
-        nonlocal shown
-        if inquiry.spent:
+        if self.inquiry.spent:
             raise ExhaustedError
-        candidate = replace(trial, case=case, recipe=recipe)
-        if candidate.quantizes and not quantized:  # a default may quantize: that is no simpler case
+        candidate = replace(self.start, case=case, recipe=recipe)
+        if candidate.quantizes and not self.quantized:  # a default may quantize: that is no simpler case
             return ""
         # What a damaged heap leads to depends on what the process did before.
-        found, observed = watch(candidate, fresh=verdict.kind == "SIGABRT")
-        if not (is_clear(found) and coarse(name, found) == wanted and _rank(found) <= _rank(verdict)):
-            return ""
-        if class_of(found) != class_of(verdict):  # a range that is another tensor's is no operator that is gone
+        found, observed = watch(candidate, fresh=self.verdict.kind == "SIGABRT")
+        if not self._is_the_same(found):
             return ""
         if observed:
-            shown = candidate, found, observed
-        return found.message if found.word is Word.DIVERGES else wanted
+            self.shown = candidate, found, observed
+        return found.message if found.word is Word.DIVERGES else self.wanted
 
-    try:
-        with trial.runner.within(inquiry.allowance):
-            if verdict.surfaces_late and (source := trace(trial.case, examined, record)):
-                if coarse(name, source.verdict) != coarse(name, verdict):
-                    symptom = f"{verdict.message}; the first tensor that is wrong by itself: {source.verdict.message}"
-                trial, verdict = replace(trial, case=source.case), source.verdict
-                check_new(trial.case, trial.recipe)
-            wanted, quantized = coarse(name, verdict), trial.quantizes
-            if verdict.word is Word.HANGS:
-                calls = min(calls, HANG_CALLS)
-            reduced = reduce(trial.case, trial.recipe, trial.target, reproduces, record, calls=calls, simpler=check_new)
-            trial, ended = replace(trial, case=reduced.case, recipe=reduced.recipe), reduced.ended
-            named = reduced.named
-    except ReferenceError as e:
-        symptom = f"not reduced: {e}"
-    except ExhaustedError:
-        ended = BUDGET
-    try:
-        if issue := known_of(trial, inquiry):  # a run in fresh processes costs more than asking
-            raise KnownError(issue, trial)
-    except ExhaustedError:
-        ended = BUDGET
-    confirmed = confirm(trial)
-    if not confirmed.failed:  # its failure needed what a worker had done before
-        trial, named = first, None
-        confirmed = confirm(trial)
-    if confirmed.failed and confirmed.verdict.word is Word.HANGS:
-        trial, confirmed = _given_time(trial, confirmed)
-    if not confirmed.failed:
-        return None
-    if is_stale_state(trial, confirmed.verdict):
-        confirmed = confirmed._replace(verdict=replace(confirmed.verdict, kind=Kind.STALE_STATE))
-    return replace(signed(trial, confirmed), symptom=symptom, ended=ended, named=named)
+    def _is_the_same(self, found: Verdict) -> bool:
+        if not (is_clear(found) and coarse(self.start.target.name, found) == self.wanted):
+            return False
+        # A range that is another tensor's is no operator that is gone.
+        return _rank(found) <= _rank(self.verdict) and class_of(found) == class_of(self.verdict)
 
 
 def _given_time(trial: Trial, confirmed: Confirmed) -> tuple[Trial, Confirmed]:
