@@ -203,7 +203,7 @@ class Keeping:
             asked.update(others)
             if issue is not None:
                 self.learning_seconds += self.runner.all_cpu_seconds - begun
-                return self._shared(saved, issue, replace(arrange.loose(saved), **proposal(learned).said))
+                return self._shared(saved, issue, replace(arrange.loose(saved), **proposal(learned)))
             with self._writing():
                 self.learn(self.plan.found)  # what others have learned of meanwhile
                 if asked.issuperset(self._others(saved)):

@@ -68,10 +68,10 @@ class CauseRecord:
     status     of its variants the one that asks for most: open where any is open
     merged     cases that were merged into it and are not kept: id -> what was said of each
     findings   what was learned of each case by itself: id -> {"trigger", "place", "score"}, as these fields
-    together   ids of what a person merged into it: a later survey keeps that together
+    together   ids of what a person merged into it
     grown      of a model that somebody might have and that fails too, in grown/: {"of": the case, "added", "nodes",
                "elements", and its damage} (`driftnet.learning.growing`)
-    apart      ids of what a person split off: a later survey keeps that apart
+    apart      ids of what a person split off
     """
 
     id: str

@@ -1,19 +1,13 @@
 """Arranging a corpus: which cases are variants of which cause, and what is remembered of those that are not kept.
 
-    python -m driftnet.findings.arrange CORPUS CAUSES.json
-
-A survey (`driftnet.learning.survey`) says which findings have one cause, and when that shows. Arranging a corpus gives
-each cause a folder with cause.json and at most VARIANTS of its cases; of the others it lists the ids with their notes.
-What people said lasts: a case that has a status of its own, a link or a remedy is always kept; status, links and notes
-of causes are; what was merged by hand stays together, and what was split off stays apart. A folder appears whole, and
-what it replaces goes last: whatever ends an arrangement early, no case is lost.
+Each cause has a folder with cause.json and at most VARIANTS of its cases; of the others it lists the ids with their
+notes. What people said lasts: a case that has a status of its own, a link or a remedy is always kept. A folder appears
+whole, and what it replaces goes last: whatever ends that early, no case is lost.
 """
 
-import argparse
 import dataclasses
-import json
 import shutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,11 +20,9 @@ from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.issues import HEAP
-from driftnet.model.signature import hash8, other_name
+from driftnet.model.signature import other_name
 from driftnet.targets.environments import numbers
 from driftnet.util.errors import UserError
-from driftnet.util.groups import groups
-from driftnet.util.records import read
 
 GROWN = "grown"
 """Of a cause, the folder of the model that its smallest case was grown back to."""
@@ -45,14 +37,8 @@ _OF_THE_SAME = (
 ASKS_FOR_MOST = (Status.OPEN, Status.FLAKY, Status.EXPECTED, Status.FIXED)
 
 
-@dataclass(frozen=True, eq=False)
-class Proposal:
-    """Cases that have one cause: `driftnet.learning.merging.Cause.as_json`, as far as it is needed here."""
-
-    id: str
-    cases: tuple[str, ...]
-    said: Mapping[str, Any]
-    """title, severity, trigger, score, tried, needed, place: fields of a `CauseRecord`"""
+Told = Mapping[str, Any]
+"""What was learned of a case, as fields of a `CauseRecord`: title, severity, trigger, score, tried, needed, place."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,102 +47,6 @@ class _Group:
 
     cases: tuple[SavedCase, ...]
     record: CauseRecord
-
-
-def proposals(path: Path) -> list[Proposal]:
-    """What the survey in `path` proposes. Raises UserError (kind "cause") for a file that is none."""
-    try:
-        causes = read(json.loads(path.read_text(encoding="utf-8"))["causes"], list[dict[str, Any]], "causes")
-        return [proposal_of(cause) for cause in causes]
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        hint = "python -m driftnet.learning.survey merge writes one"
-        raise UserError(f"{path} is no survey: {type(e).__name__} {e}", hint=hint, kind="cause") from e
-
-
-def proposal_of(cause: Mapping[str, Any]) -> Proposal:
-    """The proposal that `driftnet.learning.merging.Cause.as_json` makes."""
-    fields = ("title", "severity", "trigger", "score", "place", "findings")
-    said = {name: cause[name] for name in fields if name in cause}
-    said |= {"tried": cause.get("tried", ()), "needed": cause.get("needed", ())}
-    parsed = record.of_json(said | {"target": cause["target"]}, cause["id"])
-    told = {name: getattr(parsed, name) for name in said}
-    return Proposal(cause["id"], tuple(cause["cases"]), told)
-
-
-def arrange(root: Path, proposed: Sequence[Proposal]) -> dict[str, int]:
-    """Give each proposed cause its folder below `root`. Cases that nobody proposes anything for stay where they are.
-
-    Raises UserError where the corpus is not whole or cannot be written.
-    """
-    cases = {saved.id: saved for saved in corpus.load_all(root)}
-    together = [[id for id in proposal.cases if id in cases] for proposal in proposed]
-    found = [[cases[id] for id in ids] for ids in _by_hand(together, cases)]
-    write(root, _groups(found, proposed))
-    after = corpus.load_all(root)
-    causes = {saved.cause.id: saved.cause for saved in after if saved.cause}
-    return {
-        "causes": len(causes),
-        "variants": sum(saved.cause is not None for saved in after),
-        "merged": sum(len(cause.merged) for cause in causes.values()),
-        "loose": sum(saved.cause is None for saved in after),
-    }
-
-
-def _by_hand(together: Sequence[Sequence[str]], cases: Mapping[str, SavedCase]) -> list[list[str]]:
-    """The groups of ids with what people merged in one, and without what they split off.
-
-    Every case of a cause that any proposal speaks of is in one: its folder may go.
-    """
-    own: dict[str, list[str]] = {}
-    records = {saved.cause.id: saved.cause for saved in cases.values() if saved.cause}
-    for saved in cases.values():
-        if saved.cause:
-            own.setdefault(saved.cause.id, []).append(saved.id)
-    surveyed = {id for ids in together for id in ids}
-    links = [list(ids) for ids in together if ids]
-    links += [[id for id in (*own[r.id], *r.together) if id in cases] for r in records.values() if r.together]
-    result: list[list[str]] = []
-    for ids in groups([link for link in links if not surveyed.isdisjoint(link)]):
-        apart = {id for id, r in records.items() for id in r.apart if id in ids and not set(own[r.id]).isdisjoint(ids)}
-        result.append(sorted(set(ids) - apart))
-        result += [[id] for id in sorted(apart) if cases[id].cause]
-    for mine in own.values():
-        there = [group for group in result if not set(mine).isdisjoint(group)]
-        if there:
-            most = max(there, key=lambda group: len(set(mine).intersection(group)))
-            most += [id for id in mine if not any(id in group for group in result)]
-    return [group for group in result if group]
-
-
-def _groups(found: Sequence[Sequence[SavedCase]], proposed: Sequence[Proposal]) -> list[_Group]:
-    """Each group with its record. What causes and proposals say goes where most of their cases go."""
-    ids = [{saved.id for saved in members} for members in found]
-    records = {saved.cause.id: saved.cause for members in found for saved in members if saved.cause}
-    own = {id: {s.id for members in found for s in members if s.cause and s.cause.id == id} for id in records}
-    goes = {id: _home(ids, own[id]) for id in records}
-    said: dict[int, Proposal] = {}
-    for proposal in sorted(proposed, key=lambda p: len(p.cases)):
-        if (k := _home(ids, proposal.cases)) >= 0:
-            said[k] = proposal
-    result: list[_Group] = []
-    taken = set(records)
-    for k, members in enumerate(found):
-        here = [records[id] for id in sorted(own, key=lambda id: -len(own[id])) if goes[id] == k]
-        before = _absorbing(here[0], here[1:]) if here else loose(min(members, key=lambda saved: saved.size))
-        if not here:
-            digits = said[k].id if k in said else before.id[-8:]
-            if f"{before.id[:-8]}{digits}" in taken:
-                digits = hash8(" ".join(sorted(ids[k])))
-            before = dataclasses.replace(before, id=f"{before.id[:-8]}{digits}")
-            taken.add(before.id)
-        result.append(_Group(tuple(members), dataclasses.replace(before, **said[k].said) if k in said else before))
-    return result
-
-
-def _home(found: Sequence[set[str]], wanted: Collection[str]) -> int:
-    """The group that has most of the wanted ids, and little else; -1 where none has any."""
-    best = max(range(len(found)), key=lambda k: (len(found[k].intersection(wanted)), -len(found[k])), default=-1)
-    return best if best >= 0 and not found[best].isdisjoint(wanted) else -1
 
 
 def _absorbing(first: CauseRecord, others: Sequence[CauseRecord]) -> CauseRecord:
@@ -225,29 +115,28 @@ def split(folder: Path, name: str, root: Path) -> None:
         settle_status(folder)
 
 
-def found(saved: SavedCase, proposed: Proposal, root: Path) -> Path:
+def found(saved: SavedCase, told: Told, root: Path) -> Path:
     """Give a case that lies loose below `root` the folder of a cause of its own; the case's new folder. Where another
     cause is called after such a case, which it has no more, this one gets other digits."""
-    cause = dataclasses.replace(loose(saved), **proposed.said)
+    cause = dataclasses.replace(loose(saved), **told)
     while (root / cause.target / cause.id).exists():
         cause = dataclasses.replace(cause, id=other_name(cause.id))
     write(root, [_Group((saved,), cause)])
     return root / cause.target / cause.id / saved.id
 
 
-def of_the_same(cause: CauseRecord, id: str) -> Proposal:
+def of_the_same(cause: CauseRecord, id: str) -> Told:
     """What its cause says of the case `id`, for another case that is seen to fail for the same reason."""
-    told = {name: getattr(cause.of_case(id), name) for name in _OF_THE_SAME}
-    return Proposal(cause.id, (id,), told)
+    return {name: getattr(cause.of_case(id), name) for name in _OF_THE_SAME}
 
 
-def joined(saved: SavedCase, proposed: Proposal, cause: CauseRecord, root: Path) -> Path:
+def joined(saved: SavedCase, told: Told, cause: CauseRecord, root: Path) -> Path:
     """Make a case that lies loose below `root` a variant of a cause there, with what was learned of it; the case's new
     folder, or that of the cause where others stand for it."""
     home = root / cause.target / cause.id
     before = record.load(home)
     there = [corpus.load(path) for path in corpus.folders([home])]
-    said = [(one.id, vars(before)) for one in there[:1] if not before.findings] + [(saved.id, proposed.said)]
+    said = [(one.id, vars(before)) for one in there[:1] if not before.findings] + [(saved.id, told)]
     learned = {id: record.finding(own["trigger"], own["place"], own["score"]) for id, own in said}
     write(root, [_Group((*there, saved), dataclasses.replace(before, findings={**before.findings, **learned}))])
     kept = home / saved.id
@@ -390,16 +279,3 @@ def _releases(*all_: Sequence[str]) -> tuple[str, ...]:
 
 def _joined(separator: str, texts: Iterable[str]) -> str:
     return separator.join(dict.fromkeys(filter(None, texts)))
-
-
-def main() -> None:
-    """What the command line asks for: see the module."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("causes", type=Path)
-    asked = parser.parse_args()
-    print(json.dumps(arrange(asked.corpus, proposals(asked.causes))))
-
-
-if __name__ == "__main__":
-    main()

@@ -16,6 +16,7 @@ the same instances before and after, and is written if it is right about as many
 """
 
 import argparse
+import base64
 import dataclasses
 import json
 import os
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from driftnet.causes import record
@@ -45,15 +46,15 @@ from driftnet.learning.experiment import Experiments, Sample
 from driftnet.learning.instances import among_others, drawn
 from driftnet.learning.merging import SPECIAL, title_of
 from driftnet.learning.regions import Data, learn
-from driftnet.learning.survey import case_json, case_of
 from driftnet.learning.trigger import Learned, Score, compare, walked
-from driftnet.model.case import Case
+from driftnet.model.case import Case, Feed
 from driftnet.model.verdict import DEPENDS_ON_RUN
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, resolve
 from driftnet.targets.recipe import Recipe
 from driftnet.util.apart import trusting
 from driftnet.util.files import json_text
+from onnx import TensorProto, numpy_helper
 
 FOLDER = "missed"
 SECONDS = 5.0
@@ -80,7 +81,7 @@ Missed = tuple[Case, Recipe]
 def remember(report: Path, shown: Iterable[tuple[str, Trial]]) -> None:
     """Keep in the folder of a run the places that failed as known issues do, each with the id of one, that no trigger
     told."""
-    told = [{"issue": id, "recipe": dict(trial.recipe), "case": case_json(trial.case)} for id, trial in shown]
+    told = [{"issue": id, "recipe": dict(trial.recipe), "case": _as_json(trial.case)} for id, trial in shown]
     add(report, "".join(json_text(one) + "\n" for one in told))
 
 
@@ -114,8 +115,32 @@ def missed(runs: Iterable[Path]) -> dict[str, list[Missed]]:
                 said = json.loads(line)
             except ValueError:  # cut off by the death of its writer
                 continue
-            found.setdefault(said["issue"], {})[line] = (case_of(said["case"]), said["recipe"])
+            found.setdefault(said["issue"], {})[line] = (_case_of(said["case"]), said["recipe"])
     return {id: list(cases.values()) for id, cases in found.items()}
+
+
+def _as_json(case: Case) -> dict[str, Any]:
+    """A case as a JSON value, which `_case_of` reads."""
+    return {
+        "model": base64.b64encode(case.model).decode(),
+        "feeds": [_encoded(feed) for feed in case.feeds],
+        "calibration": [_encoded(feed) for feed in case.calibration],
+    }
+
+
+def _case_of(value: Mapping[str, Any]) -> Case:
+    """The case that a line holds in base64."""
+    feeds, calibration = (tuple(map(_decoded, value[what])) for what in ("feeds", "calibration"))
+    return Case(base64.b64decode(value["model"]), feeds, calibration)
+
+
+def _encoded(feed: Feed) -> dict[str, str]:
+    arrays = {name: numpy_helper.from_array(np.asarray(x)) for name, x in feed.items()}
+    return {name: base64.b64encode(tensor.SerializeToString()).decode() for name, tensor in arrays.items()}
+
+
+def _decoded(feed: Mapping[str, str]) -> Feed:
+    return {name: numpy_helper.to_array(TensorProto.FromString(base64.b64decode(x))) for name, x in feed.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,27 +10,17 @@ triggers of exceptions that a check raises. An optimizer is large, and has many 
 needed, and is not enough.
 """
 
-import hashlib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from driftnet.causes.facts import Facts
 from driftnet.causes.host import host_of
-from driftnet.causes.impact import Severity, severity_of
-from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Trigger
-from driftnet.causes.record import finding
-from driftnet.causes.words import in_a_line, region_in_words, sentence
+from driftnet.causes.words import in_a_line, region_in_words
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.issues import symptom_of
-from driftnet.learning.trigger import Learned, Score
-from driftnet.model.inspect import elements, nodes
+from driftnet.learning.trigger import Learned
 from driftnet.model.operators import Trait, having
-from driftnet.targets.interface import Target
-from driftnet.util.groups import groups
 
 TRUSTED = {True: 0.85, False: 0.9}
 """Whether two findings are at one place -> the accuracy of a trigger from which on what fulfils it is of its cause;
@@ -45,77 +35,6 @@ SPECIAL = having(Trait.QUANTIZES) | having(Trait.DEQUANTIZES) | having(Trait.HAS
 
 LONG = 7
 """Words from which on a message is about something in particular."""
-
-
-@dataclass(frozen=True, eq=False)
-class Cause:
-    """One cause, with the findings that were merged into it, its smallest case first.
-
-    id         of the cause: that of its first finding's fine signature
-    trigger    of the finding that was learned best; None where none was
-    tried      what was changed without losing the failure;   needed  what was not
-    """
-
-    id: str
-    target: str
-    title: str
-    severity: Severity
-    where: Where
-    trigger: Trigger | None
-    score: Score
-    tried: tuple[str, ...]
-    needed: tuple[str, ...]
-    members: tuple[Learned, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """The cause as a JSON value, which `driftnet.findings.arrange` reads.
-
-        id, target, title, severity          strings
-        place, trigger, score                `Where.as_json`, `Trigger.as_json` or null, `Score.as_json`
-        sentence, tried, needed              the trigger in words; aspects that do not matter, and that do
-        findings                             trigger, place and score of each case by its id, where there are several
-        cases                                the ids of its cases, the smallest first
-        seconds                              CPU seconds that each took to learn, in the order of its members
-        """
-        return {
-            "id": self.id,
-            "target": self.target,
-            "title": self.title,
-            "severity": self.severity,
-            "place": self.where.as_json(),
-            "trigger": self.trigger.as_json() if self.trigger else None,
-            "sentence": sentence(self.trigger, self.tried, self.needed, self.score.as_json()) if self.trigger else "",
-            "tried": list(self.tried),
-            "needed": list(self.needed),
-            "score": self.score.as_json(),
-            "findings": {m.saved.id: finding(m.trigger, m.where, m.score.as_json()) for m in self.members}
-            if len(self.members) > 1
-            else {},
-            "cases": [member.saved.id for member in self.members],
-            "seconds": [round(member.seconds, 2) for member in self.members],
-        }
-
-
-def causes_of(
-    learned: Iterable[Learned],
-    targets: Mapping[str, Target],
-    *,
-    together: Iterable[Collection[str]] = (),
-    apart: Collection[str] = (),
-) -> list[Cause]:
-    """The findings of any targets merged into causes.
-
-    targets    by name
-    together   groups of ids of cases that somebody who has read them says have one cause
-    apart      ids of cases that are merged with nothing but what `together` says
-    """
-    found = sorted(learned, key=lambda m: (nodes(m.saved.case), elements(m.saved.case), m.saved.id))
-    facts = [_options(m, targets[m.saved.target]) for m in found] if len(found) > 1 else []
-    free = [i for i, m in enumerate(found) if m.saved.id not in apart]
-    same = [[i, k] for i in free for k in free if k < i and is_same(found[i], found[k], facts[i], facts[k])]
-    same += [[i for i, m in enumerate(found) if m.saved.id in group] for group in together]
-    merged = [[found[i] for i in sorted(group)] for group in groups([*same, *([i] for i in range(len(found)))])]
-    return sorted(map(_cause, merged), key=lambda cause: (cause.target, list(Severity).index(cause.severity), cause.id))
 
 
 def is_same(a: Learned, b: Learned, of_a: Facts, of_b: Facts) -> bool:
@@ -217,29 +136,8 @@ def _with_any(region: Region, role: int) -> Region:
     return Region((*(atom for atom in region.atoms if atom.role != role), *others))
 
 
-def _options(member: Learned, target: Target) -> Facts:
-    return recipe_facts(target, member.saved.recipe)
-
-
 def _sort(member: Learned) -> str:
     return symptom_of(member.saved.coarse, ()).sort
-
-
-def _cause(members: Sequence[Learned]) -> Cause:
-    first = members[0]
-    best = max(members, key=lambda m: (m.trigger is not None, m.score.accuracy, -members.index(m)))
-    return Cause(
-        id=hashlib.sha256(first.saved.fine.encode()).hexdigest()[:8],
-        target=first.saved.target,
-        title=title_of(first.saved, first.trigger),
-        severity=severity_of(first.saved.verdict),
-        where=first.where,
-        trigger=best.trigger,
-        score=best.score,
-        tried=best.free,
-        needed=best.needed,
-        members=tuple(members),
-    )
 
 
 def title_of(saved: SavedCase, trigger: Trigger | None) -> str:

@@ -5,17 +5,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from driftnet.causes.host import host_of
+from driftnet.causes.impact import severity_of
 from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.place import Where
 from driftnet.findings import arrange, corpus
-from driftnet.findings.arrange import Proposal, proposal_of
+from driftnet.findings.arrange import Told
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.explaining import difference
 from driftnet.findings.issues import KnownIssue, issues, symptom_of
 from driftnet.findings.trial import Trial
 from driftnet.learning.experiment import Experiments, computed
 from driftnet.learning.foretelling import is_foretold, tried_of
-from driftnet.learning.merging import causes_of, is_same
+from driftnet.learning.merging import is_same, title_of
 from driftnet.learning.trigger import Learned, learn_trigger, score_of
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
@@ -54,10 +55,18 @@ def settled(folder: Path, installed: Installed, runner: Runner, root: Path) -> P
     return arrange.found(learned.saved, proposal(learned), root)
 
 
-def proposal(learned: Learned) -> Proposal:
-    """What was learned of one finding as a cause of its own."""
-    (cause,) = causes_of([learned], {})
-    return proposal_of(cause.as_json())
+def proposal(learned: Learned) -> Told:
+    """What was learned of one finding, as a cause of its own says it."""
+    saved, trigger = learned.saved, learned.trigger
+    return {
+        "title": title_of(saved, trigger),
+        "severity": severity_of(saved.verdict),
+        "trigger": trigger,
+        "score": learned.score.as_json(),
+        "place": learned.where,
+        "tried": learned.free,
+        "needed": learned.needed,
+    }
 
 
 def sharing(learned: Learned, installed: Installed, known: Sequence[KnownIssue], runner: Runner) -> KnownIssue | None:

@@ -1,56 +1,42 @@
-"""A survey of saved cases: what was learned of each, one JSON line a case, and the causes that they come down to.
+"""A survey of saved cases: what was learned of each anew, one JSON line a case.
 
     python -m driftnet.learning.survey learn CORPUS LINES.jsonl [--shard K/N] [--only IDS]
-    python -m driftnet.learning.survey merge CORPUS CAUSES.json LINES.jsonl...
     python -m driftnet.learning.survey update CORPUS LINES.jsonl...
 
 Learning takes some CPU seconds a case. It goes on where it was ended, and may run in several shards, each with lines of
-its own; of two lines of one case the later one counts. Merging takes the lines that are there. Updating leaves causes
-as they are, and gives each finding whichever trigger was right about more of the same instances, the one that it has
-or the new one. A line holds
+its own; of two lines of one case the later one counts. Updating gives each finding whichever trigger was right about
+more of the same instances, the one that it has or the new one; which cases have one cause stays. A line holds
 
-    case, target, fine     its id, its target, its fine signature
+    case, target           its id, its target
     trigger                `Trigger.as_json`, or null;   sentence   the trigger in words
-    place                  `Where.as_json`
     free, needed           aspects whose changes never lost the failure, and those that did
-    operators              role -> the operators with which it fails
     score                  on fresh instances;   believed   on the last ones while it was learned
     before                 on the same fresh instances, of the trigger that stands in cause.json; {} where there is none
                            that the case meets itself; null where nothing was measured
     steady, seconds, runs  whether it fails always, CPU seconds, runs of the target
-    nearest                the nearest model that is right, or null: {"aspect", "said", "recipe", "case"}, where case is
-                           {"model", "feeds", "calibration"} in base64, tensors as TensorProto (`case_of` reads it)
 """
 
 import argparse
-import base64
 import dataclasses
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from statistics import median
 from typing import Any
 
-import numpy as np
 from driftnet.causes import record
 from driftnet.causes.host import host_of
 from driftnet.causes.lookup import recipe_facts
-from driftnet.causes.place import Where, place_of
 from driftnet.causes.predicate import Trigger, trigger_of
 from driftnet.causes.record import CauseRecord
 from driftnet.causes.words import sentence
 from driftnet.findings.corpus import SavedCase, load_all
-from driftnet.learning.experiment import Sample, computed
-from driftnet.learning.merging import Cause, causes_of, title_of
+from driftnet.learning.merging import title_of
 from driftnet.learning.trigger import SECONDS, Learned, Score, compare, learn_trigger, score_of
-from driftnet.model.case import Case, Feed
-from driftnet.model.verdict import Tier
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import Installed, declared, resolve, where_seen
+from driftnet.targets.environments import Installed, resolve, where_seen
 from driftnet.util.apart import trusting
-from driftnet.util.files import json_text, replace_text
-from onnx import TensorProto, numpy_helper
+from driftnet.util.files import json_text
 
 FRESH = 40
 """Instances that a trigger is measured on."""
@@ -102,74 +88,20 @@ def _is_met(trigger: Trigger, learned: Learned, target: Installed) -> bool:
 
 def line_of(learned: Learned, believed: Score) -> dict[str, Any]:
     """What was learned of a case as a JSON value, but for its samples and what its case computes."""
-    near = learned.nearest
+    trigger, score = learned.trigger, learned.score.as_json()
     return {
         "case": learned.saved.id,
         "target": learned.saved.target,
-        "fine": learned.saved.fine,
-        "trigger": learned.trigger and learned.trigger.as_json(),
-        "sentence": sentence(learned.trigger, learned.free, learned.needed, learned.score.as_json())
-        if learned.trigger
-        else "",
-        "place": learned.where.as_json(),
+        "trigger": trigger and trigger.as_json(),
+        "sentence": sentence(trigger, learned.free, learned.needed, score) if trigger else "",
         "free": list(learned.free),
         "needed": list(learned.needed),
-        "operators": [list(names) for names in learned.operators],
-        "score": learned.score.as_json(),
+        "score": score,
         "believed": believed.as_json(),
         "steady": learned.steady,
         "seconds": round(learned.seconds, 2),
         "runs": learned.runs,
-        "nearest": near
-        and {"aspect": near.aspect, "said": near.said, "recipe": dict(near.recipe), "case": case_json(near.case)},
     }
-
-
-def learned_of(line: Mapping[str, Any], saved: SavedCase, runner: Runner) -> Learned:
-    """What `line` says was learned of `saved`; what its case computes is asked of the reference."""
-    near, place = line["nearest"], line["place"]
-    where = Where(place["sort"], *(tuple(place.get(name, ())) for name in ("keys", "optimizers", "damage")))
-    if saved.verdict.tier == Tier.ARTIFACT:  # told by the verdict alone
-        where = dataclasses.replace(place_of(declared(saved.target), saved.verdict, None), optimizers=where.optimizers)
-    return Learned(
-        saved,
-        where,
-        line["trigger"] and trigger_of(line["trigger"]),
-        tuple(line["free"]),
-        tuple(line["needed"]),
-        tuple(map(tuple, line["operators"])),
-        score=score_of(line["score"]),
-        runs=line["runs"],
-        seconds=line["seconds"],
-        steady=line["steady"],
-        nearest=near
-        and Sample(case_of(near["case"]), near["recipe"], "pair", False, None, near["aspect"], near["said"], True),
-        tensors=computed(saved.case, runner.reference),
-    )
-
-
-def case_json(case: Case) -> dict[str, Any]:
-    """A case as a JSON value, which `case_of` reads."""
-    return {
-        "model": base64.b64encode(case.model).decode(),
-        "feeds": [_encoded(feed) for feed in case.feeds],
-        "calibration": [_encoded(feed) for feed in case.calibration],
-    }
-
-
-def case_of(value: Mapping[str, Any]) -> Case:
-    """The case that a line holds in base64."""
-    feeds, calibration = (tuple(map(_decoded, value[what])) for what in ("feeds", "calibration"))
-    return Case(base64.b64decode(value["model"]), feeds, calibration)
-
-
-def _encoded(feed: Feed) -> dict[str, str]:
-    arrays = {name: numpy_helper.from_array(np.asarray(x)) for name, x in feed.items()}
-    return {name: base64.b64encode(tensor.SerializeToString()).decode() for name, tensor in arrays.items()}
-
-
-def _decoded(feed: Mapping[str, str]) -> Feed:
-    return {name: numpy_helper.to_array(TensorProto.FromString(base64.b64decode(x))) for name, x in feed.items()}
 
 
 def read_lines(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
@@ -178,32 +110,6 @@ def read_lines(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
         json.loads(line) for path in files if path.exists() for line in path.read_text(encoding="utf-8").splitlines()
     )
     return {line["case"]: line for line in lines}
-
-
-def merge(
-    cases: Sequence[SavedCase], lines: Mapping[str, Mapping[str, Any]], by_hand: Sequence[str] = ()
-) -> list[Cause]:
-    """The causes that the cases come down to, the worst first within a target. A case without a line has no trigger.
-
-    by_hand   lines of the ends of ids: those of one line have one cause, and none of them, where the line begins with
-              "apart", has that of another case, unless a line says so; what follows a # is not read
-    """
-    whole = {end: [saved.id for saved in cases if saved.id.endswith(end)] for line in by_hand for end in _ends(line)}
-    together = [[i for end in _ends(line) for i in whole[end]] for line in by_hand if not line.startswith("apart")]
-    apart = {i for line in by_hand if line.startswith("apart") for end in _ends(line) for i in whole[end]}
-    with Runner(small_models=True) as runner:
-        learned = [
-            learned_of(lines[saved.id], saved, runner)
-            if saved.id in lines
-            else Learned(saved, Where(), None, tensors=computed(saved.case, runner.reference))
-            for saved in cases
-        ]
-    targets = {name: declared(name) for name in {m.saved.target for m in learned}}
-    return causes_of(learned, targets, together=together, apart=apart)
-
-
-def _ends(line: str) -> list[str]:
-    return line.partition("#")[0].removeprefix("apart").split()
 
 
 def update(root: Path, lines: Mapping[str, Mapping[str, Any]]) -> int:
@@ -260,21 +166,6 @@ def _merit(score: Mapping[str, Any]) -> tuple[float, int]:
     return score_of(score).worth, score["found"]
 
 
-def summary(causes: Sequence[Cause]) -> dict[str, Any]:
-    """The causes with the numbers that say how well they were learned."""
-    learned = [m for cause in causes for m in cause.members]
-    measured = [m for m in learned if m.trigger and m.score.instances]
-    return {
-        "cases": len(learned),
-        "with_trigger": sum(m.trigger is not None for m in learned),
-        "measured": len(measured),
-        "median_cpu_seconds": round(median([m.seconds for m in learned] or [0.0]), 2),
-        "mean_accuracy": round(sum(m.score.accuracy for m in measured) / max(1, len(measured)), 4),
-        "below_80_percent": [m.saved.id for m in measured if m.score.accuracy < 0.8],
-        "causes": [cause.as_json() for cause in causes],
-    }
-
-
 def main() -> None:
     """What the command line asks for: see the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -287,11 +178,6 @@ def main() -> None:
     learn.add_argument("--seed", type=int, default=1)
     learn.add_argument("--seconds", type=float, default=SECONDS, help="CPU seconds of all processes for each case")
     learn.add_argument("--fresh", type=int, default=FRESH, help="instances that each trigger is measured on afterwards")
-    merged = commands.add_parser("merge", help="merge the cases that have a line into causes")
-    merged.add_argument("corpus", type=Path)
-    merged.add_argument("causes", type=Path)
-    merged.add_argument("lines", type=Path, nargs="+")
-    merged.add_argument("--by-hand", type=Path, help="which cases are one cause, and which are not: see `merge`")
     updated = commands.add_parser("update", help="write into the causes of CORPUS what was learned anew")
     updated.add_argument("corpus", type=Path)
     updated.add_argument("lines", type=Path, nargs="+")
@@ -300,11 +186,6 @@ def main() -> None:
         print(f"{update(asked.corpus, read_lines(asked.lines))} findings have another trigger")
         return
     cases = load_all(asked.corpus)
-    if asked.command == "merge":
-        by_hand = asked.by_hand.read_text(encoding="utf-8").splitlines() if asked.by_hand else []
-        causes = merge(cases, read_lines(asked.lines), by_hand)
-        replace_text(asked.causes, json.dumps(summary(causes), indent=1) + "\n")
-        return
     Random(0).shuffle(cases)  # what is there at any time is a sample of all
     k, n = map(int, asked.shard.split("/"))
     done, only = read_lines([asked.lines]), asked.only.read_text(encoding="utf-8").split() if asked.only else []

@@ -218,7 +218,7 @@ class Sweep:
         if finding is None or saved is None or saved.cause:
             return None
         said = {"trigger": trigger, "place": finding.where, "score": score}
-        return arrange.joined(saved, arrange.Proposal(saved.id[-8:], (saved.id,), said), cause, self.root)
+        return arrange.joined(saved, said, cause, self.root)
 
     def _learned(self, mine: Sequence[Row], wanted: Sequence[Row]) -> tuple[Trigger, Mapping[str, float]] | None:
         """A trigger of those that are wanted among the failures `mine`, and its score; None where none is right.

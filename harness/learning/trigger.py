@@ -11,7 +11,6 @@ Instances are of three sorts: the operators' own records (cheap), cut out of ran
 and failures that were seen with a few more things changed (close to the border).
 """
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,8 +48,6 @@ ANY = 4
 """Operators that have to fail before any is believed to."""
 REPEATED = 3
 """Minimal pairs that fail, and as many that do not, that are run again to see whether they do so always."""
-FAR = (r"rank|symbolic", r"maker|reader|final|order", r"\.op$", r"^opset$", r"^recipe\.")
-"""Aspects of minimal pairs that say less about a failure than others, the least telling last."""
 MOST_UNVARIED = 4
 """Nodes of a trigger that was learned from no instance that showed anything: with more it would repeat the model."""
 PER_ASPECT = 8
@@ -112,7 +109,6 @@ class Learned:
     operators role -> the operators with which it fails
     score     on instances that it was not learned from
     steady    whether what failed once failed always
-    nearest   the model that differs least of those that are right: a minimal pair; None where none was found
     tensors   what its case computes
     """
 
@@ -126,7 +122,6 @@ class Learned:
     runs: int = 0
     seconds: float = 0.0
     steady: bool = True
-    nearest: Sample | None = None
     samples: tuple[Sample, ...] = ()
     tensors: Tensors = field(default_factory=dict)
 
@@ -182,7 +177,6 @@ def learn_trigger(
         runs=lab.runs,
         seconds=lab.spent,
         steady=lab.steady,
-        nearest=nearest(samples, trigger),
         samples=tuple(samples),
         tensors=tensors,
     )
@@ -203,19 +197,6 @@ def under_options(trigger: Trigger, samples: Sequence[Sample]) -> Trigger:
         Region((*r.atoms, *(a for a in asked if all(a.fact != b.fact for b in r.atoms)))) for r in trigger.regions
     )
     return Trigger(trigger.shape, tuple(regions)) if asked else trigger
-
-
-def nearest(samples: Sequence[Sample], trigger: Trigger) -> Sample | None:
-    """Of the minimal pairs that are right the one that is most telling: outside the trigger if it can be, then the
-    same operators, the same opset, the same recipe; None where there is none."""
-    right = [s for s in samples if s.how == "pair" and s.agrees]
-
-    def distance(s: Sample) -> tuple[bool, int]:
-        outside = s.facts is not None and trigger.holds(s.facts) is False
-        far = next((k for k, pattern in enumerate(FAR) if re.search(pattern, s.aspect)), -1)
-        return not outside, far
-
-    return min(right, key=distance, default=None)
 
 
 def compare(

@@ -1,15 +1,16 @@
-"""Arranging a corpus: what a survey proposes is done, and nothing that people said is lost."""
+"""Arranging a corpus: which cases stand for a cause, and nothing that people said is lost."""
 
 import itertools
-import json
 from pathlib import Path
 from random import Random
 
 import pytest
 from driftnet import api
 from driftnet.causes import record
+from driftnet.causes.impact import Severity
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
+from driftnet.causes.record import CauseRecord
 from driftnet.causes.upstream import is_link
 from driftnet.findings import arrange, corpus
 from driftnet.util.errors import UserError
@@ -22,33 +23,31 @@ def named(digits, **changes):
     return saved_relu(id=f"test_mnn_relu_{digits:08x}", fine=f"fine {digits}", note=f"note {digits}", **changes)
 
 
-def proposed(id, *digits, **changes):
-    """What a survey says of the cases with these digits."""
-    ids = [f"test_mnn_relu_{d:08x}" for d in digits]
-    said = {
-        "id": id,
-        "target": "mnn",
-        "title": f"cause {id}",
-        "severity": "wrong",
-        "place": {"sort": "", "keys": [], "optimizers": []},
-        "trigger": {"roles": 1, "edges": [], "shared": [], "regions": [[{"fact": "0.op", "is": "Relu"}]]},
-        "sentence": "Relu",
-        "score": {"instances": 40, "accuracy": 1.0},
-        "cases": ids,
-    }
-    return said | changes
-
-
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path / "corpus"
 
 
-def arranged(root, *causes):
-    survey = root.parent / "causes.json"
-    survey.write_text(json.dumps({"causes": causes}))
-    return arrange.arrange(root, arrange.proposals(survey))
+def caused(root, id, *digits, **said):
+    """A cause whose variants are the cases with these digits, all of which are kept; its folder."""
+    folder = root / "mnn" / f"mnn_relu_{id}"
+    folder.mkdir(parents=True)
+    trigger = Trigger(Shape(), (Region((Atom("0.op", "is", "Relu"),)),))
+    record.save(CauseRecord(folder.name, "mnn", f"cause {id}", Severity.WRONG, trigger, **said), folder)
+    for one in digits:
+        (place := folder / f"test_mnn_relu_{one:08x}").mkdir()
+        corpus.write(named(one), place)
+    return folder
+
+
+def joined(root, *digits, **marks):
+    """A cause that cases join one after the other, as they come; marks: of each what is said of it, by its digit."""
+    first, *rest = (corpus.load(corpus.save(named(one, **marks.get(f"of_{one}", {})), root)) for one in digits)
+    home = arrange.found(first, {}, root).parent
+    for saved in rest:
+        arrange.joined(saved, {"trigger": None, "place": Where(), "score": {}}, record.load(home), root)
+    return home
 
 
 def causes(root):
@@ -66,101 +65,64 @@ def lying_loose(root):
 
 
 def test_cases_become_variants_of_a_cause_of_which_four_are_kept_and_no_note_is_lost(root):
-    for digits in range(1, 8):
-        corpus.save(named(digits), root)
-    result = arranged(root, proposed("aaaaaaaa", 1, 2, 3, 4, 5, 6))
-    assert result == {"causes": 1, "variants": 4, "merged": 2, "loose": 1}
-    cause = record.load(root / "mnn" / "mnn_relu_aaaaaaaa")
+    corpus.save(named(7), root)
+    cause = record.load(joined(root, 1, 2, 3, 4, 5, 6))
     kept = [saved for saved in corpus.load_all(root) if saved.cause]
     assert len(kept) == arrange.VARIANTS
     notes = {saved.note for saved in kept} | set(cause.merged.values())
     assert notes == {f"note {digits}" for digits in range(1, 7)}
-    assert (cause.title, cause.sentence[:4], lying_loose(root)) == ("cause aaaaaaaa", "Relu", [7])
+    assert lying_loose(root) == [7]
 
 
 def test_a_case_that_somebody_marked_is_always_kept(root):
-    marks = {2: {"status": "flaky"}, 4: {"remedy": {"memory": "low"}}, 6: {"upstream": "https://x/1"}}
-    for digits in range(1, 10):
-        corpus.save(named(digits, **marks.get(digits, {})), root)
-    arranged(root, proposed("aaaaaaaa", *range(1, 10)))
+    marks = {"of_2": {"status": "flaky"}, "of_4": {"remedy": {"memory": "low"}}, "of_6": {"upstream": "https://x/1"}}
+    home = joined(root, *range(1, 10), **marks)
     ((variants, merged),) = causes(root).values()
-    assert set(variants) == {1, 2, 4, 6}, "the smallest and the marked ones"
-    assert merged == [3, 5, 7, 8, 9]
-    cause = record.load(root / "mnn" / "mnn_relu_aaaaaaaa")
+    assert {1, 2, 4, 6} <= set(variants), "the smallest and the marked ones"
+    assert sorted([*variants, *merged]) == [*range(1, 10)]
+    cause = record.load(home)
     assert (cause.upstream, cause.remedy, cause.status) == ("https://x/1", {"memory": "low"}, "open")
 
 
 def test_a_cause_states_what_was_learned_of_a_case_that_stands_for_it(root):
-    for digits in range(1, 7):
-        corpus.save(named(digits), root)
-
     def learned(op, accuracy=1.0):
         trigger = Trigger(Shape(), (Region((Atom("0.op", "is", op),)),))
-        return record.finding(trigger, record.Where(), {"instances": 20, "accuracy": accuracy})
+        return {"trigger": trigger, "place": Where(), "score": {"instances": 20, "accuracy": accuracy}}
 
-    ids = [f"test_mnn_relu_{digits:08x}" for digits in range(1, 7)]
+    ids = [f"test_mnn_relu_{digits:08x}" for digits in range(1, 6)]
     gone = learned("Einsum")
-    findings = {id: learned(f"Op{k}", k / 10) for k, id in enumerate(ids, 1)} | {ids[4]: gone, ids[5]: gone}
-    arranged(root, proposed("aaaaaaaa", *range(1, 7), **{**gone, "findings": findings}))
-    cause = record.load(root / "mnn" / "mnn_relu_aaaaaaaa")
-    assert set(cause.merged) == set(ids[4:]), "of what it is told by no case is kept"
+    told = {id: learned(f"Op{k}", k / 10) for k, id in enumerate(ids, 1)} | {ids[4]: gone}
+    folder = caused(root, "aaaaaaaa", *range(1, 6))
+    findings = {id: record.finding(*one.values()) for id, one in told.items()}
+    cause = record.update(record.load(folder), trigger=gone["trigger"], score=gone["score"], findings=findings)
+    late = corpus.load(corpus.save(named(6), root))
+    arrange.joined(late, gone, cause, root)
+    cause = record.load(folder)
+    assert set(cause.merged) == {ids[4], late.id}, "of what it is told by no case is kept"
     assert (cause.sentence[:3], cause.score["accuracy"]) == ("Op4", 0.4), "the best of what is known of the four"
 
 
 def test_releases_of_cases_that_are_not_kept_are_those_of_the_cause(root):
-    for digits in range(1, 7):
-        corpus.save(named(digits, seen=(f"3.{digits}.0", "3.10.0"), not_seen=("3.1.0", "2.9")), root)
-    arranged(root, proposed("aaaaaaaa", *range(1, 7)))
-    cause = record.load(root / "mnn" / "mnn_relu_aaaaaaaa")
+    seen = {f"of_{k}": {"seen": (f"3.{k}.0", "3.10.0"), "not_seen": ("3.1.0", "2.9")} for k in range(1, 7)}
+    cause = record.load(joined(root, *range(1, 7), **seen))
     assert cause.seen == ("3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0", "3.6.0", "3.10.0")
     assert cause.not_seen == ("2.9",)
 
 
-def test_a_later_survey_moves_cases_and_keeps_what_was_said_of_causes(root):
-    for digits in range(1, 5):
-        corpus.save(named(digits), root)
-    arranged(root, proposed("aaaaaaaa", 1, 2), proposed("bbbbbbbb", 3, 4))
-    api.triage(root.joinpath("mnn", "mnn_relu_aaaaaaaa"), note="seen by many", upstream="https://x/1", root=root)
-    arranged(root, proposed("cccccccc", 1, 2, 3, title="better"), proposed("dddddddd", 4))
-    assert causes(root) == {"mnn_relu_aaaaaaaa": ([1, 2, 3], []), "mnn_relu_bbbbbbbb": ([4], [])}
-    cause = record.load(root / "mnn" / "mnn_relu_aaaaaaaa")
-    assert (cause.title, cause.note, cause.upstream) == ("better", "seen by many", "https://x/1")
-
-
-def test_arranging_twice_changes_nothing(root):
-    for digits in range(1, 8):
-        corpus.save(named(digits), root)
-    survey = [proposed("aaaaaaaa", *range(1, 7)), proposed("bbbbbbbb", 7)]
-    arranged(root, *survey)
-    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    arranged(root, *survey)
-    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
-
-
-def test_an_arrangement_that_fails_leaves_everything_as_it_was(root, monkeypatch):
-    for digits in range(1, 4):
-        corpus.save(named(digits), root)
-    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+def test_what_cannot_be_written_leaves_everything_as_it_was(two, monkeypatch):
+    before = {path: path.read_bytes() for path in two.rglob("*") if path.is_file()}
     monkeypatch.setattr(record, "replace_text", lambda *args: (_ for _ in ()).throw(OSError(28, "full")))
     with pytest.raises(UserError, match="what was saved before is untouched"):
-        arranged(root, proposed("aaaaaaaa", 1, 2), proposed("bbbbbbbb", 3))
-    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
-
-
-@pytest.mark.parametrize("text", ["[]", "{", '{"causes": [{}]}', '{"causes": [{"id": "a", "severity": "bad"}]}'])
-def test_what_is_no_survey_is_said(tmp_path, text):
-    path = tmp_path / "causes.json"
-    path.write_text(text)
-    with pytest.raises(UserError, match="is no survey"):
-        arrange.proposals(path)
+        triage(two, "aaaaaaaa", merge="bbbbbbbb")
+    assert {path: path.read_bytes() for path in two.rglob("*") if path.is_file()} == before
 
 
 @pytest.fixture
 def two(root):
     """Two causes of two variants each, and a loose case."""
-    for digits in range(1, 6):
-        corpus.save(named(digits), root)
-    arranged(root, proposed("aaaaaaaa", 1, 2), proposed("bbbbbbbb", 3, 4))
+    caused(root, "aaaaaaaa", 1, 2)
+    caused(root, "bbbbbbbb", 3, 4)
+    corpus.save(named(5), root)
     return root
 
 
@@ -175,13 +137,11 @@ def triage(root, name, **given):
     return api.triage(Path(name), root=root, **paths, **given)
 
 
-def test_what_a_person_merged_a_later_survey_keeps_together(two):
+def test_what_a_person_merges_is_one_cause(two):
     triage(two, "aaaaaaaa", merge="bbbbbbbb")
     triage(two, "aaaaaaaa", merge="00000005")
     expected = {"mnn_relu_aaaaaaaa": ([1, 2, 3, 4], [5])}
     assert (causes(two), lying_loose(two)) == (expected, [])
-    arranged(two, proposed("cccccccc", 1, 2), proposed("dddddddd", 3), proposed("eeeeeeee", 4))
-    assert causes(two) == expected
 
 
 def test_causes_that_are_merged_keep_what_was_learned_of_each(two):
@@ -204,15 +164,12 @@ def test_what_comes_and_goes_in_two_functions_crashes_anywhere_once_they_are_mer
     assert record.load(two / "mnn" / "mnn_relu_aaaaaaaa").place.sort == sort
 
 
-def test_what_a_person_split_off_a_later_survey_keeps_apart(two):
+def test_what_a_person_splits_off_lies_loose_until_it_is_merged_again(two):
     result = triage(two, "aaaaaaaa", split="00000002")
     assert result["cases"] == ["test_mnn_relu_00000001"]
     assert (causes(two)["mnn_relu_aaaaaaaa"], lying_loose(two)) == (([1], []), [2, 5])
-    arranged(two, proposed("cccccccc", 1, 2, 3), proposed("dddddddd", 4))
-    assert ([variants for variants, _ in causes(two).values()], lying_loose(two)) == ([[1, 3], [4]], [2, 5])
     triage(two, "aaaaaaaa", merge="00000002")
-    arranged(two, proposed("cccccccc", 1, 2, 3), proposed("dddddddd", 4))
-    assert [variants for variants, _ in causes(two).values()] == [[1, 2, 3], [4]], "merged again"
+    assert [variants for variants, _ in causes(two).values()] == [[1, 2], [3, 4]], "merged again"
 
 
 def test_two_loose_cases_can_be_merged(root):
@@ -223,21 +180,19 @@ def test_two_loose_cases_can_be_merged(root):
     assert (result["id"], result["note"]) == ("mnn_relu_00000002", "one bug")
 
 
-def test_whatever_surveys_and_people_say_no_case_is_lost(root):
+def test_whatever_people_say_no_case_is_lost(root):
     random, all_ = Random(1), range(1, 11)
     for digits in all_:
         corpus.save(named(digits, status="flaky" if digits % 3 == 0 else "open"), root)
-    for survey in range(5):
-        where = [random.randrange(5) for _ in all_]  # group 4 is not proposed
-        groups = [[d for d in all_ if where[d - 1] == k] for k in range(4)]
-        arranged(root, *(proposed(f"{survey}{k}aaaaaa", *group) for k, group in enumerate(groups) if group))
-        largest, *others = sorted(causes(root), key=lambda id: -len(causes(root)[id][0]))
-        if survey % 2:
-            triage(root, largest, merge=others[0])
-        else:
+    for step in range(8):
+        largest, *others = sorted(causes(root), key=lambda id: -len(causes(root)[id][0])) or [None]
+        if step % 3 == 2:
             triage(root, largest, split=f"{causes(root)[largest][0][0]:08x}")
+        else:
+            loose = [f"{digits:08x}" for digits in random.sample(lying_loose(root), 2)]
+            triage(root, largest or loose[0], merge=others[0] if others and step % 2 else loose[1])
         variants, merged = (list(itertools.chain(*found)) for found in zip(*causes(root).values()))
-        assert sorted([*variants, *merged, *lying_loose(root)]) == list(all_), f"after survey {survey}"
+        assert sorted([*variants, *merged, *lying_loose(root)]) == list(all_), f"after step {step}"
         assert not [d for d in merged if d % 3 == 0], "a marked case is not kept"
 
 
@@ -270,10 +225,8 @@ def test_a_status_is_that_of_a_cause_with_its_variants_or_of_one_case(two):
 
 
 def test_a_flaky_variant_of_a_cause_that_is_open_stays_flaky(root):
-    corpus.save(named(1, status="fixed"), root)
-    corpus.save(named(2, status="flaky", reproduced=3), root)
-    arranged(root, proposed("aaaaaaaa", 1, 2))
-    triage(root, "aaaaaaaa", status="open")
+    home = joined(root, 1, 2, of_1={"status": "fixed"}, of_2={"status": "flaky", "reproduced": 3})
+    triage(root, home.name, status="open")
     assert [saved.status for saved in corpus.load_all(root)] == ["open", "flaky"]
 
 
@@ -288,7 +241,7 @@ def test_a_cause_that_is_called_after_a_case_which_it_has_no_more_stays(two):
     cause = two / "mnn" / "mnn_relu_aaaaaaaa"
     stays = [corpus.load(path).id for path in corpus.folders([cause])]
     other = corpus.load(corpus.save(named(0xAAAAAAAA), two))
-    there = arrange.found(other, arrange.Proposal("", (), {}), two)
+    there = arrange.found(other, {}, two)
     assert [corpus.load(path).id for path in corpus.folders([cause])] == stays
     assert corpus.load(there).cause.id not in ("mnn_relu_aaaaaaaa", "mnn_relu_bbbbbbbb")
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import pytest
-from driftnet.causes.place import Where, place_of
+from driftnet.causes.impact import Severity
+from driftnet.causes.lookup import recipe_facts
+from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.findings.corpus import SavedCase
-from driftnet.learning.merging import Severity, causes_of
+from driftnet.learning.merging import is_same
+from driftnet.learning.study import proposal
 from driftnet.learning.trigger import Learned, Score
-from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier, Verdict, Word
+from driftnet.model.verdict import Kind, Tier, Verdict, Word
 from driftnet.targets.environments import resolve
+from driftnet.util.groups import groups
 from onnx import helper
 
 from tests.support.models import grid
 from tests.support.triggers import one, some
 
 TARGET = resolve("mnn").target
-TARGETS = {"mnn": TARGET}
 WRONG = Verdict(Word.DIVERGES, Tier.EXACT, "execute", Kind.WRONG_VALUES)
 CRASH = Verdict(Word.CRASHES, Tier.STRUCTURE, "execute", "SIGSEGV")
 
@@ -34,8 +37,15 @@ def of(op: str, *atoms: Atom, verdict: Verdict = WRONG, where: Where | None = No
     return Learned(saved, where or Where(), trigger, operators=((op,),), score=Score(20, 20))
 
 
+def causes_of(found: Sequence[Learned]) -> list[set[int]]:
+    """What is the same, directly or through others, by its place in `found`."""
+    facts = [recipe_facts(TARGET, one.saved.recipe) for one in found]
+    same = [[i, k] for i in range(len(found)) for k in range(i) if is_same(found[i], found[k], facts[i], facts[k])]
+    return [set(group) for group in groups([*same, *([i] for i in range(len(found)))])]
+
+
 def merged(*learned: Learned) -> list[set[str]]:
-    return [{member.saved.fine.split(" | ")[1] for member in cause.members} for cause in causes_of(learned, TARGETS)]
+    return [{learned[i].saved.fine.split(" | ")[1] for i in cause} for cause in causes_of(learned)]
 
 
 def test_crashes_in_one_function_are_one_cause() -> None:
@@ -64,59 +74,25 @@ def test_a_case_that_meets_the_trigger_of_another_is_of_its_cause() -> None:
     without = of("MaxPool", Atom("0.attr.strides.stated", "is", False), kernel_shape=[2, 2])
     again = of("MaxPool", Atom("0.attr.pads.stated", "is", True), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
     stated = of("MaxPool", Atom("0.attr.strides.stated", "is", True), kernel_shape=[2, 2], strides=[1, 1])
-    assert len(causes_of([without, again], TARGETS)) == 1
-    assert len(causes_of([without, stated], TARGETS)) == 2
+    assert len(causes_of([without, again])) == 1
+    assert len(causes_of([without, stated])) == 2
 
 
 def test_symptoms_of_two_sorts_are_two_causes() -> None:
     shape = replace(WRONG, kind=Kind.WRONG_SHAPE)
-    assert len(causes_of([of("Abs"), of("Abs", verdict=shape)], TARGETS)) == 2
+    assert len(causes_of([of("Abs"), of("Abs", verdict=shape)])) == 2
 
 
-def test_a_cause_has_a_severity_and_names_its_cases() -> None:
-    many = [replace(of("Abs", *[Atom(f"recipe.{k}", "not", 1)] * k), score=Score()) for k in range(7)]
-    (cause,) = causes_of(many, TARGETS)
-    assert cause.severity is Severity.WRONG
-    said = cause.as_json()
-    assert said["cases"] == [member.saved.id for member in cause.members]
-    assert len(cause.members) == 7
-    assert said["title"] == "Abs: wrong values when running"
-    assert said["sentence"].endswith("not measured"), said["sentence"]
-
-
-@pytest.mark.parametrize(
-    ("verdict", "run", "where"),
-    [
-        (
-            CRASH,
-            {"frames": ("libc raise", "_x std::f", "_x Pool::run", "_x main")},
-            Where("crash", ("_x Pool::run", "_x main")),
-        ),
-        (CRASH, {"frames": ("libc abort", "libc free", "_x Pool::free")}, Where("heap", ("_x Pool::free",))),
-        (CRASH, {}, Where()),
-        (
-            Verdict(Word.FAILS, Tier.STRUCTURE, "quantize", Kind.ERROR),
-            {"frames": ("numpy/core.py f", "mnn/quant.py scale", "mnn/nn/run.py go"), "message": "ValueError: no"},
-            Where("error", ("mnn/quant.py scale", "ValueError")),
-        ),
-        (
-            Verdict(Word.FAILS, Tier.STRUCTURE, "execute", Kind.ERROR, "Compute Shape Error for 17"),
-            {"frames": ("mnn/nn/run.py go",), "message": "Compute Shape Error for 17"},
-            Where("message", ("compute shape error for",)),
-        ),
-        (WRONG, {}, Where()),
-    ],
-)
-def test_a_place_is_read_off_a_verdict_and_what_was_observed(verdict: Verdict, run: dict, where: Where) -> None:
-    outcome = Outcome.CRASH if verdict is CRASH else Outcome.ERROR
-    assert place_of(TARGET, verdict, Observation((StageRun("execute", outcome, **run),))) == where
+def test_a_finding_says_of_its_cause_how_severe_it_is_and_when_it_shows() -> None:
+    said = proposal(of("Abs"))
+    assert (said["severity"], said["title"]) == (Severity.WRONG, "Abs: wrong values when running")
 
 
 def test_facts_that_are_computed_are_known_where_they_were_recorded() -> None:
     negative = of("Abs", Atom("0.out.0.negative", "is", True))
     known = replace(negative, tensors={"y": np.full((1, 2, 6, 6), -1, np.float32)})
-    assert len(causes_of([negative, of("Abs", Atom("0.in.0.nan", "is", True))], TARGETS)) == 2
-    assert len(causes_of([known, of("Abs", Atom("0.out.0.negative", "is", True))], TARGETS)) == 1
+    assert len(causes_of([negative, of("Abs", Atom("0.in.0.nan", "is", True))])) == 2
+    assert len(causes_of([known, of("Abs", Atom("0.out.0.negative", "is", True))])) == 1
 
 
 def test_one_function_in_two_modules_is_one_place() -> None:
@@ -149,10 +125,10 @@ def test_what_a_telling_class_of_artifact_shows_is_one_cause() -> None:
 
 def test_a_trigger_that_errs_has_to_be_answered() -> None:
     wide, narrow = of("Abs"), of("Abs", Atom("opset", "is", 99))
-    assert len(causes_of([wide, narrow], TARGETS)) == 1
+    assert len(causes_of([wide, narrow])) == 1
     doubtful = replace(wide, score=Score(instances=10, right=7))
-    assert len(causes_of([doubtful, narrow], TARGETS)) == 2
-    assert len(causes_of([doubtful, replace(doubtful, saved=replace(wide.saved, id="test_other"))], TARGETS)) == 1
+    assert len(causes_of([doubtful, narrow])) == 2
+    assert len(causes_of([doubtful, replace(doubtful, saved=replace(wide.saved, id="test_other"))])) == 1
 
 
 def test_at_one_place_the_neighbour_may_be_another_operator() -> None:
@@ -166,24 +142,14 @@ def test_at_one_place_the_neighbour_may_be_another_operator() -> None:
         saved = replace(of("Abs").saved, case=case, id=f"test_{op}", fine=f"mnn/execute | {op}>Floor | {op}")
         return Learned(saved, where, trigger, operators=((op,), ("Floor",)))
 
-    assert len(causes_of([behind("Neg", said), behind("Abs", said)], TARGETS)) == 1
-    assert len(causes_of([behind("Neg", Where()), behind("Abs", Where())], TARGETS)) == 2, "no place tells"
-
-
-def test_what_was_read_by_hand_counts() -> None:
-    findings = [of("Abs"), of("Neg"), of("Abs", Atom("opset", "is", 17))]
-    a, b, c = (finding.saved.id for finding in findings)
-    findings[2] = replace(findings[2], saved=replace(findings[2].saved, id=f"{c}_again"))
-    of_causes = [{m.saved.id for m in cause.members} for cause in causes_of(findings, TARGETS, together=[{a, b}])]
-    assert of_causes == [{a, b, f"{c}_again"}], "what rules merge is merged too"
-    of_causes = [{m.saved.id for m in cause.members} for cause in causes_of(findings, TARGETS, apart={a})]
-    assert sorted(map(len, of_causes)) == [1, 1, 1]
+    assert len(causes_of([behind("Neg", said), behind("Abs", said)])) == 1
+    assert len(causes_of([behind("Neg", Where()), behind("Abs", Where())])) == 2, "no place tells"
 
 
 def test_a_trigger_of_any_operator_merges_those_that_were_tried() -> None:
     wide = replace(of("Abs"), trigger=Trigger(Shape(), (Region(()),)), operators=(("Abs", "Neg"),))
-    assert len(causes_of([wide, replace(of("Neg"), trigger=None)], TARGETS)) == 1
-    assert len(causes_of([wide, replace(of("Exp"), trigger=None)], TARGETS)) == 2
+    assert len(causes_of([wide, replace(of("Neg"), trigger=None)])) == 1
+    assert len(causes_of([wide, replace(of("Exp"), trigger=None)])) == 2
 
 
 def test_messages_that_say_the_same_at_length_are_one_place() -> None:
