@@ -41,25 +41,15 @@ from driftnet.run.sandbox.allowance import Allowance
 
 RUNS, RUNS_A_NODE = 300, 1.5
 """How often a target may be run for one model and recipe: whichever is more. Constants and Q/DQ are no nodes here."""
-
-
 MOST_INSIDE = 20.0
 """Seconds that looking inside the converted model may take, which costs a run for each tensor."""
-
-
 CONFIRMING, SPARED, FAILING_SPARED = 3, 0.1, 0.3
 """What windows and the search for faults leave for confirming what they find: so many times the CPU time of the model's
 first run, but of one of which something comes out at most this share of what is left, and if it is wrong the other."""
-
-
 VOUCHING = 0.5
 """The share of the time left that windows of a model leave of which a fault is found already: these only vouch."""
-
-
 DEAR = 1.5
 """CPU seconds of a first run from which on a model of which something comes out is looked into on one feed."""
-
-
 WEIGHED = 0.5
 """The share of what is left for confirming that weighing faults may take: what does nothing is not confirmed."""
 
@@ -86,10 +76,7 @@ def _checked(
 ) -> Checked:
     if not trial.calibrates:  # or every tensor would be recorded for every sample
         trial = replace(trial, case=replace(trial.case, calibration=()))
-    case, started = trial.case, trial.runner.target_runs
-    nodes = [case.proto.graph.node[i] for i in computing(case.proto.graph)]
-    counted = sum(not has_any(node, Trait.QUANTIZES | Trait.DEQUANTIZES) for node in nodes)
-    limit, before = max(RUNS, int(RUNS_A_NODE * counted)), trial.runner.all_cpu_seconds
+    started, before = trial.runner.target_runs, trial.runner.all_cpu_seconds
     tell("the whole model")
     try:
         verdict, observation = watch(trial)
@@ -97,9 +84,7 @@ def _checked(
         message = f"the budget was spent before the model was judged: {e}"
         return Checked(Verdict(Word.ABSTAINS, message=message, rule=BUDGET))
     first = trial.runner.all_cpu_seconds - before
-    spared = CONFIRMING * first
-    if verdict.in_values or not verdict.failed:
-        spared = min(spared, (FAILING_SPARED if verdict.failed else SPARED) * allowance.left)
+    spared = _spared(verdict, first, allowance)
     unheard = False
     try:
         trial, verdict, observation = kernels.uncovered(trial, verdict, observation)
@@ -107,21 +92,17 @@ def _checked(
         unheard = True
     if observation is None and verdict.rule != TOO_MUCH:
         return Checked(verdict, culprits=tuple(Culprit(*pair) for pair in verdict.culprits))
-    random = _random_outputs(case)
-    asked = trial.runner.reference.run(case)
-    right = asked.outputs
-    if observation and observation.outputs and not right:  # its answer was forgotten for larger ones
+    asked = trial.runner.reference.run(trial.case)
+    if observation and observation.outputs and not asked.outputs:  # its answer was forgotten for larger ones
         return _uncompared(verdict, observation, allowance, asked)
-    table = losses(observation.outputs, right, random) if observation else []
-    unquantized = _unquantized(trial, observation) if observation else ""
-    checked = Checked(verdict, observation, end_to_end=tuple(table), random=random, unquantized=unquantized)
+    checked = _compared(trial, verdict, observation, asked)
     if verdict.word is Word.AGREES and verdict.tier is Tier.EXACT and not verdict.rule:
         return replace(checked, vouched=1.0)
     if verdict.word is Word.REJECTS:
         return replace(checked, verdict=_with_a_way_out(trial, verdict, tell))
     hurried = trial.hurried(verdict, observation) if observation else trial
     answers = bool(observation and observation.outputs) and (verdict.in_values or not verdict.failed)
-    dear = first > DEAR
+    limit, dear = _most_runs(trial.case), first > DEAR
     inquiry = Inquiry(hurried, known_issues, allowance, spared, tell, started, limit, dear, answers=answers)
     try:
         alone = partial(inquiry.watch, like=(verdict, observation))
@@ -129,6 +110,28 @@ def _checked(
     except ExhaustedError:
         unheard = True
     return _with_costs(inquiry, _localized(inquiry, checked, unheard))
+
+
+def _most_runs(case: Case) -> int:
+    nodes = (case.proto.graph.node[i] for i in computing(case.proto.graph))
+    counted = sum(not has_any(node, Trait.QUANTIZES | Trait.DEQUANTIZES) for node in nodes)
+    return max(RUNS, int(RUNS_A_NODE * counted))
+
+
+def _spared(verdict: Verdict, first: float, allowance: Allowance) -> float:
+    """CPU seconds that are left for confirming, of a model whose `first` run took that long."""
+    spared = CONFIRMING * first
+    if verdict.failed and not verdict.in_values:
+        return spared
+    return min(spared, (FAILING_SPARED if verdict.failed else SPARED) * allowance.left)
+
+
+def _compared(trial: Trial, verdict: Verdict, observation: Observation | None, asked: ReferenceRun) -> Checked:
+    """The model as a whole: how far its outputs are from those that the reference says are right."""
+    random = _random_outputs(trial.case)
+    table = losses(observation.outputs, asked.outputs, random) if observation else []
+    unquantized = _unquantized(trial, observation) if observation else ""
+    return Checked(verdict, observation, end_to_end=tuple(table), random=random, unquantized=unquantized)
 
 
 def _with_a_way_out(trial: Trial, verdict: Verdict, tell: Callable[[str], None]) -> Verdict:
@@ -253,6 +256,7 @@ def _entered(inquiry: Inquiry, ended: Verdict | None) -> Inquiry:
 
 
 def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
+    """Look for the faults, and examine them."""
     whole = checked.verdict
     try:
         case, recorded = recording_within(inquiry.case, inquiry.trial.runner.reference.record)
@@ -263,32 +267,39 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
             inquiry.tell(f"windows on {len(case.feeds)} of {len(inquiry.case.feeds)} inputs: all tensors are too large")
             inquiry = replace(inquiry, trial=replace(inquiry.trial, case=case))
         inquiry = replace(inquiry, inside=_inside(inquiry, recorded, checked))
-        weighing = replace(inquiry, spared=WEIGHED * inquiry.spared)
-        if lost := undecided(checked) and not inquiry.inside:
-            locate_faults(inquiry, recorded, [], whole, found, lost)
-        known, windows = bool(found.faults), split(inquiry.case, recorded)
-        for pieces in (windows, seams(inquiry.case, windows)):
-            if pieces is not windows and (known or is_explained(inquiry.case, checked, found)):
-                break
-            before = len(found.judged)
-            kept = VOUCHING * inquiry.allowance.left if known and math.isfinite(inquiry.allowance.left) else 0.0
-            survey_windows(replace(inquiry, spared=max(inquiry.spared, kept)), recorded, whole, found, pieces)
-            failing = to_narrow(inquiry.trial.target.name, found.judged[before:], whole)
-            if failing or not (pieces is windows or found.faults or lost):
-                found.unlocated = locate_faults(inquiry, recorded, failing, whole, found) or found.unlocated
-            weigh(weighing, recorded, checked, found)
-        verdicts = [*(judged.verdict for judged in found.judged), *(fault.verdict for fault in found.faults)]
-        found.depth = along_the_depth(inquiry.case, verdicts, inquiry.inside, recorded)
-        try:
-            with contextlib.suppress(ReferenceError):
-                weigh_excuses(weighing, recorded, checked, found)
-        except ExhaustedError:
-            found.unweighed = True
+        _search(inquiry, recorded, checked, found)
     found.hasty = not inquiry.in_time
     if not harmless_fault(checked, found):
         diagnose(inquiry, whole, found)
     if found.judged:
         _judge_the_rest(inquiry, recorded, found)
+
+
+def _search(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found) -> None:
+    """Look for the faults window by window, then, where these explain nothing, across the seams between them; and for
+    what they do to the outputs."""
+    whole = checked.verdict
+    weighing = replace(inquiry, spared=WEIGHED * inquiry.spared)
+    if lost := undecided(checked) and not inquiry.inside:
+        locate_faults(inquiry, recorded, [], whole, found, lost)
+    known, windows = bool(found.faults), split(inquiry.case, recorded)
+    for pieces in (windows, seams(inquiry.case, windows)):
+        if pieces is not windows and (known or is_explained(inquiry.case, checked, found)):
+            break
+        before = len(found.judged)
+        kept = VOUCHING * inquiry.allowance.left if known and math.isfinite(inquiry.allowance.left) else 0.0
+        survey_windows(replace(inquiry, spared=max(inquiry.spared, kept)), recorded, whole, found, pieces)
+        failing = to_narrow(inquiry.trial.target.name, found.judged[before:], whole)
+        if failing or not (pieces is windows or found.faults or lost):
+            found.unlocated = locate_faults(inquiry, recorded, failing, whole, found) or found.unlocated
+        weigh(weighing, recorded, checked, found)
+    verdicts = [*(judged.verdict for judged in found.judged), *(fault.verdict for fault in found.faults)]
+    found.depth = along_the_depth(inquiry.case, verdicts, inquiry.inside, recorded)
+    try:
+        with contextlib.suppress(ReferenceError):
+            weigh_excuses(weighing, recorded, checked, found)
+    except ExhaustedError:
+        found.unweighed = True
 
 
 def _judge_the_rest(inquiry: Inquiry, recorded: Recording, found: Found) -> None:

@@ -24,7 +24,7 @@ from driftnet.diagnosis.result import Checked, Culprit, Diagnosis
 from driftnet.findings.issues import KnownIssue
 from driftnet.model.inspect import Case
 from driftnet.model.verdict import Kind, Tier, Verdict, Word
-from driftnet.model.windows import live_nodes
+from driftnet.model.windows import Judged, live_nodes
 from driftnet.oracle.tolerances.table import LOST
 
 ENOUGH = 0.95
@@ -33,22 +33,11 @@ ENOUGH = 0.95
 
 def conclude(inquiry: Inquiry, checked: Checked, found: Found) -> Checked:
     """`checked` with the verdict, the culprits and the share that is vouched for, by what is `found`."""
-    case, whole = inquiry.case, checked.verdict
-    diagnoses, serious, harmless = found.diagnoses, serious_faults(found), harmless_fault(checked, found)
+    case, whole, diagnoses = inquiry.case, checked.verdict, found.diagnoses
+    serious, harmless = serious_faults(found), harmless_fault(checked, found)
     examined = len(diagnoses) >= len(sorts_of(case, serious)) and (whole.in_values or not whole.failed)
     rule = _excuse(inquiry.known_issues, diagnoses, lost=is_lost(checked)) if examined else ""
-    wrong = {node for fault in serious for node in fault.nodes}
-    noted = {node for fault in found.faults if not found.is_beside(fault) for node in fault.nodes} - wrong
-    right = [
-        j
-        for j in found.judged
-        if vouches(j.verdict)
-        or (j.verdict.in_values and (rule or (not noted.isdisjoint(j.nodes) and wrong.isdisjoint(j.nodes))))
-    ]
-    affirmed = {node for j in right for node in j.nodes}
-    live, graph = live_nodes(case), case.proto.graph
-    doubtful = Counter(graph.node[i].op_type for i in live if i not in affirmed)
-    vouched = 1 - doubtful.total() / max(1, len(live))
+    doubtful, vouched = _doubtful(case, found, serious, rule)
     if harmless:
         message = f"but for what does nothing to the outputs: {harmless.verdict.message}"
         whole = Verdict(Word.AGREES if vouched >= ENOUGH else Word.ABSTAINS, Tier.WINDOWS, message=message)
@@ -57,12 +46,8 @@ def conclude(inquiry: Inquiry, checked: Checked, found: Found) -> Checked:
     culprits = culprits or _blamed(diagnoses)
     if found.excused and not verdict.failed:
         verdict, culprits = _not_usable(case, found)
-    elif not verdict.failed and undecided(checked) and (unexplained := _unexplained(inquiry, checked, found)):
-        rule = BUDGET if found.unsought else verdict.rule
-        verdict = replace(verdict, word=Word.ABSTAINS, message=f"{unexplained}: {verdict.message}", rule=rule)
-    elif found.unweighed and verdict.word is Word.AGREES:
-        message = "an output is lost, and the budget was spent before it was known whether what a rule excuses does it"
-        verdict = replace(verdict, word=Word.ABSTAINS, message=f"{message}: {verdict.message}", rule=BUDGET)
+    elif not verdict.failed:
+        verdict = _unless_open(inquiry, checked, found, verdict)
     verdict = _of_what_is_lost(checked, found, serious, verdict)
     if verdict.failed and (unasked := _unasked(inquiry, checked, found, serious)):
         message = f"undecided, for the budget was spent before it was known {unasked}: {verdict.message}"
@@ -79,6 +64,38 @@ def conclude(inquiry: Inquiry, checked: Checked, found: Found) -> Checked:
         depth=found.depth,
         interrupted=found.interrupted,
     )
+
+
+def _doubtful(case: Case, found: Found, serious: Sequence[Fault], rule: str) -> tuple[Counter[str], float]:
+    """The operators of live nodes that no window vouches for, and the share of those that one does.
+
+    A window that is wrong vouches too where `rule` excuses that, or where it is so by nodes that do nothing to the
+    outputs, and by no others.
+    """
+    wrong = {node for fault in serious for node in fault.nodes}
+    noted = {node for fault in found.faults if not found.is_beside(fault) for node in fault.nodes} - wrong
+
+    def is_right(judged: Judged) -> bool:
+        if vouches(judged.verdict):
+            return True
+        harmless = not noted.isdisjoint(judged.nodes) and wrong.isdisjoint(judged.nodes)
+        return judged.verdict.in_values and (bool(rule) or harmless)
+
+    affirmed = {node for judged in found.judged if is_right(judged) for node in judged.nodes}
+    live, graph = live_nodes(case), case.proto.graph
+    doubtful = Counter(graph.node[i].op_type for i in live if i not in affirmed)
+    return doubtful, 1 - doubtful.total() / max(1, len(live))
+
+
+def _unless_open(inquiry: Inquiry, checked: Checked, found: Found, verdict: Verdict) -> Verdict:
+    """A verdict that accuses nobody, unless an output is lost and nobody knows why."""
+    if undecided(checked) and (unexplained := _unexplained(inquiry, checked, found)):
+        rule = BUDGET if found.unsought else verdict.rule
+        return replace(verdict, word=Word.ABSTAINS, message=f"{unexplained}: {verdict.message}", rule=rule)
+    if found.unweighed and verdict.word is Word.AGREES:
+        message = "an output is lost, and the budget was spent before it was known whether what a rule excuses does it"
+        return replace(verdict, word=Word.ABSTAINS, message=f"{message}: {verdict.message}", rule=BUDGET)
+    return verdict
 
 
 def _unasked(inquiry: Inquiry, checked: Checked, found: Found, serious: Sequence[Fault]) -> str:
