@@ -2,8 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from driftnet.diagnosis import kernels
 from driftnet.diagnosis.attribution import Remedy, remedies, stage_at_fault, under
@@ -24,57 +23,78 @@ from driftnet.reduce.reducer import INTERRUPTED
 
 RESERVED = 60
 """Runs that a reduction leaves for confirming it and for trying options."""
-
-
 REDUCED = 0.8
 """The share of the CPU time left that a reduction may take: what it comes to is confirmed in the rest."""
-
-
 DIAGNOSED = 3
 """Faults of different operators that are examined, each; of the others the nodes are named."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What is examined: a fault, by its nodes and their names, cut out; or without nodes the model."""
+
+    case: Case
+    nodes: tuple[int, ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
 
 
 def diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
     """Examine one fault of each sort; where the model fails and no part of it does, the model."""
     faults = sorts_of(inquiry.case, serious_faults(found))[:DIAGNOSED]
-    whole_model: tuple[Any, ...] = ((), inquiry.given or inquiry.case, ())
-    for nodes, case, indices in (*((names_of(inquiry.case, f), f.case, f.nodes) for f in faults), whole_model):
-        if (found.diagnoses and inquiry.left < 2 * RESERVED) or (not nodes and (found.diagnoses or not whole.failed)):
-            break
-        effort = Effort(REDUCED * inquiry.allowance.left, stop=inquiry.reducing)
-        if nodes:  # of the model as a whole nothing is known without it
-            effort = replace(effort, calls=max(0, inquiry.left - RESERVED))
-        trial = replace(inquiry.trial, case=inquiry.frames.get(case.digest, case))
-        try:
-            if trial.quantizes and kernels.used(trial):  # or it may be taken for the rounding that hides it
-                trial = kernels.uncovered(trial, *inquiry.watch(trial))[0]
-            examined = examine(trial, inquiry.known_issues, effort=effort)
-        except ExhaustedError as e:
-            found.cut = str(e)
-            break
-        found.unconfirmed = examined.unconfirmed or found.unconfirmed
-        if examined.unconfirmed or not (examined.verdict.failed or not nodes):
-            continue
-        weighed, place = found.impacts.get(indices), around(inquiry.case, indices)
-        share, values = weighed.share if weighed else None, found.distributions.get(indices)
-        # It is kept when somebody ends what follows.
-        found.diagnoses.append(Diagnosis(nodes, examined, impact=share, around=place, distribution=values))
-        trial = examined.fewest or trial
-        if examined.known and not examined.finding and not rule_of(inquiry.known_issues, examined):
-            with contextlib.suppress(ExhaustedError):
-                own = examine(trial, effort=replace(effort, seconds=REDUCED * inquiry.allowance.left)).finding
-                examined = replace(examined, finding=own)
-                found.diagnoses[-1] = replace(found.diagnoses[-1], examination=examined)
-        left = _left(inquiry.case, examined.finding.named) if examined.finding and examined.finding.named else ()
-        fewer = not whole.in_values and set(left) < set(indices)
-        if left and (not nodes or fewer):
-            if fewer:
-                found.needed[indices] = left
-            nodes, place = tuple(name_of(inquiry.case, i) for i in left), around(inquiry.case, left)
-            found.diagnoses[-1] = replace(found.diagnoses[-1], nodes=nodes, around=place)
-        if examined.finding and examined.finding.ended == INTERRUPTED:
-            raise KeyboardInterrupt
-        found.diagnoses[-1] = _likened(inquiry, _attributed(inquiry, found.diagnoses[-1], trial), trial)
+    for fault in faults:
+        if found.diagnoses and inquiry.left < 2 * RESERVED:
+            return
+        if not _diagnosed(inquiry, whole, found, _Asked(fault.case, fault.nodes, names_of(inquiry.case, fault))):
+            return
+    if whole.failed and not found.diagnoses:
+        _diagnosed(inquiry, whole, found, _Asked(inquiry.given or inquiry.case))
+
+
+def _diagnosed(inquiry: Inquiry, whole: Verdict, found: Found, asked: _Asked) -> bool:
+    """Examine one fault, and tell of it in `found`; False where the time was spent before that was done."""
+    effort = Effort(REDUCED * inquiry.allowance.left, stop=inquiry.reducing)
+    if asked.nodes:  # of the model as a whole nothing is known without it
+        effort = replace(effort, calls=max(0, inquiry.left - RESERVED))
+    trial = replace(inquiry.trial, case=inquiry.frames.get(asked.case.digest, asked.case))
+    try:
+        if trial.quantizes and kernels.used(trial):  # or it may be taken for the rounding that hides it
+            trial = kernels.uncovered(trial, *inquiry.watch(trial))[0]
+        examined = examine(trial, inquiry.known_issues, effort=effort)
+    except ExhaustedError as e:
+        found.cut = str(e)
+        return False
+    found.unconfirmed = examined.unconfirmed or found.unconfirmed
+    if examined.unconfirmed or (asked.nodes and not examined.verdict.failed):
+        return True
+    weighed, place = found.impacts.get(asked.nodes), around(inquiry.case, asked.nodes)
+    share, values = weighed.share if weighed else None, found.distributions.get(asked.nodes)
+    # It is kept when somebody ends what follows.
+    found.diagnoses.append(Diagnosis(asked.names, examined, impact=share, around=place, distribution=values))
+    trial = examined.fewest or trial
+    if examined.known and not examined.finding and not rule_of(inquiry.known_issues, examined):
+        with contextlib.suppress(ExhaustedError):
+            own = examine(trial, effort=replace(effort, seconds=REDUCED * inquiry.allowance.left)).finding
+            examined = replace(examined, finding=own)
+            found.diagnoses[-1] = replace(found.diagnoses[-1], examination=examined)
+    _name_what_is_left(inquiry, whole, found, asked)
+    if examined.finding and examined.finding.ended == INTERRUPTED:
+        raise KeyboardInterrupt
+    found.diagnoses[-1] = _likened(inquiry, _attributed(inquiry, found.diagnoses[-1], trial), trial)
+    return True
+
+
+def _name_what_is_left(inquiry: Inquiry, whole: Verdict, found: Found, asked: _Asked) -> None:
+    """Name the nodes that a reduction has left: of the model as a whole, or of a fault that does not need them all to
+    end it."""
+    finding = found.diagnoses[-1].examination.finding
+    left = _left(inquiry.case, finding.named) if finding and finding.named else ()
+    fewer = not whole.in_values and set(left) < set(asked.nodes)
+    if not left or (asked.nodes and not fewer):
+        return
+    if fewer:
+        found.needed[asked.nodes] = left
+    names = tuple(name_of(inquiry.case, i) for i in left)
+    found.diagnoses[-1] = replace(found.diagnoses[-1], nodes=names, around=around(inquiry.case, left))
 
 
 def sorts_of(case: Case, faults: Sequence[Fault]) -> list[Fault]:

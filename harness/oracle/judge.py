@@ -172,12 +172,11 @@ def _unless_underspecified(question: Question, verdict: Verdict, words: str = ""
 
 
 def _verdicts(question: Question) -> list[Verdict]:
-    """One verdict for each feed and output."""
+    """One verdict for each feed and output: first of what is equal, then of what no tier of numbers can be asked of,
+    then of what is not quantized, and of what is."""
     disputed = [p for p in question.places if not identical(*question.pair(p))]
     equal = [p for p in question.places if p not in disputed]
     verdicts = [agrees(Tier.EXACT if question.pair(p)[1].size else Tier.STRUCTURE, p) for p in equal]
-    if not disputed:
-        return verdicts
     hidden = [p for p in disputed if any(_hides_rounding(question, node) for node in question.graph.ancestors(p[1]))]
     verdicts += [abstains(Tier.RUNNING_ERROR, p, "constants of a subgraph are rounded", []) for p in hidden]
     disputed = [p for p in disputed if p not in hidden]
@@ -187,10 +186,7 @@ def _verdicts(question: Question) -> list[Verdict]:
         return [*verdicts, *structure.of_large(question, disputed)]
     if question.scheme is not None and question.written is None:
         question = precomputed(question)
-    untouched = reach.untouched(question)
-    floats = [
-        p for p in disputed if question.scheme is None or p[1] in untouched or lossless.keeps_weights(question, p)
-    ]
+    floats = _not_quantized(question, disputed)
     if floats:
         verdicts += _named(question, _float(_to_rounding(question), floats)).values()
         disputed = [p for p in disputed if p not in floats]
@@ -199,12 +195,22 @@ def _verdicts(question: Question) -> list[Verdict]:
     disputed = [p for p in disputed if p not in random]
     if not disputed:
         return verdicts
-    if found := structure.nonsense(question) or misquantized(question):
+    if found := structure.nonsense(question) or misquantized(question):  # whatever is computed by it
         return [found]
+    return [*verdicts, *_of_codes(question, disputed).values()]
+
+
+def _not_quantized(question: Question, places: Sequence[Place]) -> list[Place]:
+    """Those of the places to which no rounding of a quantizer comes."""
+    untouched = reach.untouched(question)
+    return [p for p in places if question.scheme is None or p[1] in untouched or lossless.keeps_weights(question, p)]
+
+
+def _of_codes(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
+    """The verdicts on what is quantized: on what codes stand for, where floats alone are computed with."""
     if (floating := dequantized(question)) is not None:
-        inexact = _to_rounding(question).inexact
-        return [*verdicts, *_float(dataclasses.replace(floating, inexact=inexact), disputed).values()]
-    return [*verdicts, *_quantized(question, disputed).values()]
+        return _float(dataclasses.replace(floating, inexact=_to_rounding(question).inexact), places)
+    return _quantized(question, places)
 
 
 def _hides_rounding(question: Question, node: Node) -> bool:
