@@ -103,3 +103,9 @@ def test_a_finding_that_is_not_reduced_to_the_end_is_told_with_the_command_that_
     assert command in (tmp_path / "summary.md").read_text(encoding="utf-8")
     overview.write_report(api.report([path], out=tmp_path / "out"), tmp_path / "out")
     assert command in next((tmp_path / "out" / "causes").glob("*.html")).read_text(encoding="utf-8")
+
+
+def test_a_run_that_examined_nothing_is_not_said_to_have_found_nothing_only(tmp_path, capsys):
+    summary = Summary(seed=0, cases=0, models=0, next_index=0)
+    campaign.ended(Console(width=100), summary.as_json(), tmp_path, status=0)
+    assert "nothing was examined" in capsys.readouterr().out

@@ -25,6 +25,7 @@ STATUS = {
     2: "an error of driftnet itself, or a saved case that is not whole",
     3: "only known findings",
 }
+UNASKED = "nothing was examined, so nothing found: give it more --minutes"
 
 
 def ended(console: Console, result: Result, folder: Path, *, status: int, every: bool = False) -> None:
@@ -61,7 +62,7 @@ def ended(console: Console, result: Result, folder: Path, *, status: int, every:
         console,
         new and f"\nreplay the new cases: driftnet replay {folder / 'cases'}",
         f"report: {folder / 'summary.md'}",
-        f"exit status {status}: {STATUS[status]}",
+        f"exit status {status}: {STATUS[status] if status or result['cases'] else UNASKED}",
     )
     for best in (new or known)[:1]:
         shown = f"  its page: driftnet report {shlex.quote(called(Path(best['path'])))} --open"
