@@ -73,6 +73,28 @@ def test_results_on_the_told_grids_are_right_however_far_from_the_float_model(ru
     assert ask(runner, CHAIN, TOLD, y).word is Word.AGREES
 
 
+TWINS = models.case(
+    [
+        helper.make_node("Tanh", ["x"], ["a"]),
+        helper.make_node("Tanh", ["x"], ["b"]),
+        helper.make_node("Mul", ["a", "b"], ["y"]),
+    ],
+    {"x": X},
+    outputs=[("y", FLOAT, X.shape)],
+)
+
+
+def test_a_common_subexpression_that_the_converter_took_away_is_on_the_grid_of_what_was_left(runner):
+    said = artifact(
+        [operation("a", "x", "a", "codes"), operation("y", "aa", "y", "codes")], {"x": 4 / 127, "a": 0.3, "y": 0.01}
+    )
+    a = on_grid(np.tanh(on_grid(X, 4 / 127)), 0.3)
+    found = ask(runner, TWINS, said, on_grid(a * a, 0.01))
+    assert found.word is Word.AGREES, f"both operands on the grid: got {found.word}, {found.message}"
+    half = ask(runner, TWINS, said, on_grid(a * np.tanh(X), 0.01))
+    assert half.word is Word.DIVERGES, f"one operand on the grid, the other as it was: got {half.word}, should diverge"
+
+
 @pytest.mark.parametrize(
     ("damage", "kind"),
     [

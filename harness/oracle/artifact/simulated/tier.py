@@ -24,7 +24,7 @@ from driftnet.model.operators import Trait, having
 from driftnet.model.verdict import Kind, Tier, Verdict
 from driftnet.oracle.artifact.simulated import histogram_scales, weights
 from driftnet.oracle.artifact.simulated.expand import BY_OTHER_MEANS, ROUNDED, expand, rounding
-from driftnet.oracle.artifact.simulated.trace import MOVING, Grids, Region, regions_of
+from driftnet.oracle.artifact.simulated.trace import MOVING, Grids, Region, merged, regions_of
 from driftnet.oracle.artifact.simulated.weights import Weights, distance_of, in_place, weights_of
 from driftnet.oracle.ball_arithmetic.ball import (
     Ball,
@@ -93,7 +93,7 @@ def simulated(question: Question) -> Simulation | None:
     artifact, scheme = question.artifact, question.scheme
     if scheme is None or scheme.activation_codes is None or artifact.operations is None:
         return None
-    model, (trace, regions) = question.graph, _traced(question)
+    model, trace, regions = _traced(question)
     steps = {name: trace.grids[r.start].scale for name, r in regions.items() if r.start in trace.grids}
     kept = _held(model, regions, weights.layers_of(question))
     problems = {layer.name: weights.problem(layer, own, scheme) for layer, own, _ in kept if own}
@@ -109,11 +109,13 @@ def simulated(question: Question) -> Simulation | None:
     return Simulation(graph, steps, found)
 
 
-def _traced(question: Question) -> tuple[Trace, dict[str, Region]]:
+def _traced(question: Question) -> tuple[Graph, Trace, dict[str, Region]]:
+    """The model as the artifact computes it, what the artifact tells, and what computes which tensor."""
     trace, constants = read_trace(question.artifact), question.graph.constants
     called = {**trace.reordered, **_folded(question.graph, trace, weights.layers_of(question))}
     trace = dataclasses.replace(trace, reordered=called)
-    return trace, regions_of(question.graph, trace, [{**constants, **record} for record in question.records])
+    model = merged(question.graph, trace)
+    return model, trace, regions_of(model, trace, [{**constants, **record} for record in question.records])
 
 
 def _folded(model: Graph, trace: Trace, layers: Sequence[Layer]) -> dict[str, str]:
@@ -138,7 +140,7 @@ def cut(question: Question) -> set[str]:
     """The tensors whose numbers the artifact is known to make whole codes by cutting, not by rounding."""
     if question.artifact.operations is None:
         return set()
-    return {name for name, region in _traced(question)[1].items() if region.steps >= CUT}
+    return {name for name, region in _traced(question)[2].items() if region.steps >= CUT}
 
 
 def rounded_only(question: Question) -> list[Values] | None:

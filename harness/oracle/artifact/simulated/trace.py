@@ -13,14 +13,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from driftnet.model.artifact import Operation
-from driftnet.model.graph import Graph, Values
+from driftnet.model.graph import Graph, Node, Values
 from driftnet.model.operators import Trait, having
+from driftnet.oracle.artifact.verified.names import attributes_of, content
 from driftnet.oracle.scheme.artifact_trace import Grid, Trace
 
 UNLESS_BROADCAST, EITHER = "codes unless broadcast", "codes or floats"
 LAYER = "layer"
 """what an operation computes that multiplies its operand by its weights"""
-MOVING = having(Trait.MOVES)
+MOVING, RANDOM = having(Trait.MOVES), having(Trait.RANDOM)
 
 Grids = tuple[Grid | None, ...]
 """One for all of a tensor, or one for each of as many equal pieces along axis 1. None: as it is."""
@@ -84,6 +85,23 @@ class _Walk:
     operations: Mapping[str, Operation]
     reads: Sequence[_Read]
     links: Sequence[tuple[str, str, frozenset[Grid]]]
+
+
+def merged(model: Graph, trace: Trace) -> Graph:
+    """`model` with one reader more for the first of nodes that compute the same, where the artifact does not know the
+    other: a converter takes common subexpressions away, and what is left stands for both, on its grid."""
+    first: dict[tuple[object, ...], Node] = {}
+    called: dict[str, str] = {}
+    nodes = []
+    for node in model.nodes:
+        read = replace(node, inputs=tuple(called.get(name, name) for name in node.inputs))
+        operands = [content(model.constants.get(name), name) for name in read.inputs]
+        form = (node.op, len(node.outputs), *operands, *sorted(attributes_of(node).items()))
+        twin = first.setdefault(form, node) if node.op not in RANDOM else node
+        if not any(trace.start(name) or name in model.outputs for name in node.outputs):
+            called.update(zip(node.outputs, twin.outputs))
+        nodes.append(read)
+    return replace(model, nodes=tuple(nodes))
 
 
 def regions_of(model: Graph, trace: Trace, runs: Sequence[Values]) -> dict[str, Region]:
