@@ -491,8 +491,9 @@ def targets(prune: bool, word: str | None) -> Told:
     """What can be examined: targets, their releases and their options.
 
     With --try a Relu goes through each stage of a target under every value of its options. Exit status 1 where it
-    fails, crashes, hangs or is wrong under one of them; 2 where the plug-in itself is broken: a statement of its own
-    file raises, or a function returns what is of another type than it has to be.
+    fails, crashes, hangs or is wrong under one of them, or is right under none; 2 where the plug-in itself is broken: a
+    statement of its own file raises, a function returns what is of another type than it has to be, or its declaration
+    names a stage or a value that there is not.
 
     \b
     Examples: driftnet targets

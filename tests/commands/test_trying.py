@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from driftnet import api
 from driftnet.cli import main as cli
+from driftnet.commands.trying import misdeclared
 from driftnet.findings import corpus
+from driftnet.targets.environments import declared
+from driftnet.targets.interface import Option, Rule, StageError
+from driftnet.targets.registry import registered
 from driftnet.util.errors import UserError
 
 from tests.handover.test_handover import saved_relu
@@ -70,6 +74,10 @@ def after_the_first(artifact, feeds, outputs, options, calls=[]):  # noqa: B006
     return execute(artifact, feeds, outputs, options) if len(calls) == 1 else calls["what lay here"]
 
 
+def refusing(model, folder, options):
+    raise StageError("there is no Relu here")
+
+
 MISSPELT = replace(TOY, convert=misspelt)
 TAKES_LESS = replace(TOY, execute=without_options)
 SYSTEM_FAILS = replace(TOY, convert=failing_system)
@@ -84,6 +92,13 @@ NO_FILE = replace(TOY, convert=no_file)
 DAMAGES_THE_HEAP = replace(TOY, execute=from_a_damaged_heap)
 DAMAGED_BEFORE = replace(TOY, execute=after_the_first)
 KEEPS = replace(TOY, quantize=keep)
+CONTRADICTS_ITSELF = replace(
+    KEEPS,
+    options=(Option("mode", "run", (), "how"), Option("mode", "execute", (1,), "how", {"sped": ("up",)})),
+    refusals=(Rule("not supported", "load", "(", "its docs"), Rule("not now", "convert", "later", "its docs")),
+    features={"float": {"mode": 2}},
+)
+REFUSES = replace(KEEPS, convert=refusing, refusals=(Rule("not supported", "convert", "no Relu here", "its docs"),))
 
 
 def test_the_easiest_model_goes_through_every_value_of_every_option():
@@ -110,6 +125,37 @@ def test_a_plug_in_that_is_broken_is_a_mistake_of_its_author(name, said):
     with pytest.raises(UserError, match=f"plug-in of target toy is broken: .*{said}") as caught:
         api.attempt(f"{__name__}:{name}")
     assert caught.value.kind == "target"
+
+
+def test_a_declaration_that_cannot_be_meant_is_told_before_anything_runs():
+    with pytest.raises(UserError) as caught:
+        api.attempt(f"{__name__}:CONTRADICTS_ITSELF")
+    assert caught.value.kind == "target"
+    said = caught.value.message.removeprefix("the declaration of target toy is wrong: ").split("; ")
+    assert said == [
+        "option mode has the stage 'run', which is none of convert, quantize, execute",
+        "option mode has no values",
+        "there are two options mode",
+        "there are two options mode",
+        "rule 'not supported' has the stage 'load', which is none of convert, quantize, execute",
+        "the pattern of rule 'not supported' is none: missing ), unterminated subpattern at position 0",
+        "option mode speaks of sped='up', which is no value of an option",
+        "feature 'float' speaks of mode=2, which is no value of an option",
+    ]
+
+
+def test_no_declaration_of_this_repository_contradicts_itself():
+    assert_each(registered(), lambda name: _meant(declared(name)))
+
+
+def _meant(target):
+    wrong = list(misdeclared(target))
+    assert wrong == [], f"it says {wrong}"
+
+
+def test_a_target_that_refuses_every_recipe_was_not_shown_to_work():
+    result = api.attempt(f"{__name__}:REFUSES")
+    assert ({row["verdict"] for row in result["tried"]}, api.attempt_status(result)) == ({"rejects"}, 1)
 
 
 def test_what_a_damaged_process_says_is_not_held_against_the_plug_in():
