@@ -109,6 +109,10 @@ def of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
                 yield "say.pads.even", even
             if node.attributes.get("ceil_mode") and (image := (host.shape(node.inputs[0]) or ())[2:]):
                 yield "say.beyond", _begins_beyond(node, image)
+            if Trait.SPATIAL in traits_of(node.op) and (pads := node.attributes.get("pads")):
+                before = zip((host.shape(node.inputs[0]) or ())[2:], pads[: len(pads) // 2])
+                covered = {None if n is None else pad >= n for n, pad in before}
+                yield "say.covered", True if True in covered else None if None in covered else False
             shape = host.shape(node.inputs[0]) if "group" in node.attributes and node.inputs else None
             if shape is not None and len(shape) > 1 and shape[1] is not None:
                 yield "say.depthwise", node.attributes["group"] == shape[1] > 1

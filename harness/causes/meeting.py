@@ -3,7 +3,8 @@
 A place *meets* a cause where the trigger holds, and *may* meet it where that depends on what nobody knows without a
 run: the numbers that are fed, an option that the trigger was never tried under, or a trigger that is known to err.
 Numbers that are fed are taken to be finite, not all equal, nor all zero, and some of those that PRelu and its like read
-to be negative: what depends on no more of them is met.
+to be negative; some of what is computed to be 1 or more; sizes that are unknown to be other than 1, and what is resized
+to change its own: what depends on no more of them is met.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ LEAST_NAMED = 3
 had named a single instance 4 did not fail, of 345 by others 18."""
 USUAL = {"same": False, "zeros": False, "finite": True, "nan": False}
 """What numbers are like of which nothing is known, by the last word of a fact."""
-BELOW_ZERO = frozenset(("Celu", "Elu", "LeakyRelu", "PRelu", "Selu"))  # no trait tells of these
+BELOW_ZERO = frozenset(("Celu", "Elu", "LeakyRelu", "PRelu", "Selu", "Shrink"))  # no trait tells of these
 """Operators that do nothing to what is positive: who has one feeds it negative numbers."""
 DEPENDS = "it depends on"
 """How it is said what only a run could tell."""
@@ -219,9 +220,16 @@ def _usually(region: Region, facts: Facts) -> bool:
     return bool(usual) and all(atom.holds(usual) for atom in region.atoms if atom.fact in usual)
 
 
-def _usual(atom: Atom, facts: Facts) -> bool | None:
-    if atom.fact == f"{atom.role}.in.0.negative" and facts.get(f"{atom.role}.op") in BELOW_ZERO:
+def _usual(atom: Atom, facts: Facts) -> Value:
+    op, _, what = facts.get(f"{atom.role}.op"), *atom.fact.partition(".")[1:]
+    if what == "in.0.negative" and op in BELOW_ZERO:
         return True
+    if ".dim." in what and (atom.test, atom.value) in (("not", 1), ("least", 2)):
+        return 2
+    if what == "out.0.magnitude" and (atom.test, atom.value) == ("least", 1):
+        return 1
+    if what == "out.0.like.0" and op == "Resize":
+        return False
     return USUAL.get(atom.fact.rpartition(".")[2])
 
 

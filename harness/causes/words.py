@@ -263,6 +263,7 @@ _TRUE: Sequence[tuple[str, str, str]] = (
     (r"broadcast\.(alike)", "its operands of one shape", "its operands of different shapes"),
     (r"say\.(depthwise)", "depthwise", "not depthwise"),
     (r"say\.(beyond)", "with a window that begins behind the image", "without a window that begins behind the image"),
+    (r"say\.(covered)", "padded before by an image's length or more", "padded before by less than the image's length"),
     (r"say\.(pads)\.even", "with equal pads on both sides", "with other pads on one side than on the other"),
     (r"any\.(\w+)", "some {0} tensor", "no {0} tensor"),
     (r"axis\.(first|last)", "along the {0} axis", "not along the {0} axis"),

@@ -243,6 +243,13 @@ def test_what_its_codes_hold_already_is_told_of_what_is_quantized(
     assert found[f"{len(moved) + 1}.on_grid"] is on_grid
 
 
+@pytest.mark.parametrize(("pads", "covered"), [([0, 3, 0, 0], True), ([2, 0, 0, 0], True), ([1, 2, 9, 9], False)])
+def test_whether_the_padding_before_is_as_long_as_the_image_is_told(pads: list[int], covered: bool) -> None:
+    """No window may lie in it: MNN divides by the number of elements of one."""
+    found = facts(one("AveragePool", grid((1, 1, 2, 3)), kernel_shape=[4, 4], pads=pads))
+    assert found["0.say.covered"] is covered
+
+
 def test_constants_of_equal_numbers_are_seen_but_for_single_ones() -> None:
     nodes = [helper.make_node("MatMul", ["x", "a"], ["t"]), helper.make_node("MatMul", ["t", "b"], ["u"])]
     nodes += [helper.make_node("Mul", ["u", "one"], ["v"]), helper.make_node("Add", ["v", "uno"], ["y"])]

@@ -176,6 +176,16 @@ def test_what_is_fed_is_expected_to_hold_different_numbers(lint):
     assert [m["why"] for m in result["may"]] == ["it depends on: operand 0 all zeros"]
 
 
+def test_a_size_that_is_unknown_is_expected_to_be_other_than_one(lint):
+    relu, rows = {"fact": "0.op", "is": "Relu"}, {"fact": "0.in.0.dim.0"}
+    conditions = {"one": rows | {"is": 1}, "some": rows | {"least": 2}, "many": rows | {"least": 3}}
+    known = [cause(f"{name}_aaaaaaaa", relu, condition) for name, condition in conditions.items()]
+    symbolic = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])
+    result = lint([helper.make_node("Relu", ["x"], ["y"])], *known, inputs=[symbolic])
+    assert [m["cause"] for m in result["met"]] == ["some_aaaaaaaa"]
+    assert {m["cause"] for m in result["may"]} == {"one_aaaaaaaa", "many_aaaaaaaa"}
+
+
 @pytest.mark.parametrize(
     ("known", "why"),
     [
@@ -287,7 +297,7 @@ RELU = {"fact": "0.op", "is": "Relu"}
 @pytest.mark.parametrize(("size", "met"), [(4, True), (1, False)])
 def test_a_size_that_a_dim_is_fed_in_decides_what_hangs_on_it(lint, size, met):
     symbolic = {"fact": "0.in.0.symbolic", "is": True}
-    batch = cause("relu_aaaaaaaa", RELU, symbolic, {"fact": "0.out.0.dim.0", "not": 1})
+    batch = cause("relu_aaaaaaaa", RELU, symbolic, {"fact": "0.out.0.dim.0", "least": 3})
     relu = helper.make_node("Relu", ["x"], ["y"])
     unknown = lint([relu], batch, inputs=[FREE])
     assert (unknown["met"], len(unknown["may"])) == ([], 1), "nobody has said yet how large n is"
