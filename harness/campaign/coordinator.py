@@ -133,6 +133,11 @@ class _Work:
         """How many indices are under way, or come and not taken."""
         return len(self._given)
 
+    @property
+    def again(self) -> bool:
+        """Whether an index is to be examined again: all that is in hand may have come, and wait for it."""
+        return bool(self._again)
+
     def come(self, futures: Iterable[Future[list[Event]]] = (), *, over: bool = False) -> Iterator[Future[list[Event]]]:
         """Of these, which are done, and of those before, what may be taken now, in the order of the indices: all. Where
         a run on a cluster is to be repeatable only what is of the first index that is left, then of the next: what one
@@ -211,7 +216,7 @@ class _Campaign:
             over = self.stop.is_set() or elapsed >= self.plan.seconds
             with _signals_held():  # this may start a shard
                 most = AHEAD * (pool.workers if isinstance(pool, Cluster) else self.plan.workers)
-                while not over and self.work.in_hand < most and (future := self.work.give(pool)):
+                while not over and (self.work.in_hand < most or self.work.again) and (future := self.work.give(pool)):
                     pending.add(future)
             if not pending or (self.stop.is_set() and elapsed >= end + STOPPING_SECONDS):
                 return

@@ -216,6 +216,34 @@ def test_what_has_come_and_waits_for_its_turn_is_taken_where_a_run_ends(tmp_path
     assert pool.given == 4, "more and more is under way while the first hangs"
 
 
+def test_what_counts_for_nothing_is_examined_again_however_few_workers_are_left(tmp_path, monkeypatch):
+    class Pool(_Told):
+        given = 0
+
+        @property
+        def workers(self):
+            return 2 if self.given < 4 else 1
+
+        def submit(self, *args, **kwargs):
+            future = Future()
+            future.index, future.again, self.given = args[1], args[1] == 0 and self.given > 0, self.given + 1
+            future.set_result(None)
+            return future
+
+        def accepted(self, future):
+            return [Done(future.index)] if future.index or future.again else None
+
+    monkeypatch.setattr(coordinator, "TICK_SECONDS", 0.01)
+    plan = Plan(report=tmp_path, targets=(TARGET,), cases=24, cluster="tcp://x", steer=False)
+    heard = []
+
+    def hear(event):
+        heard.extend([event.index] if isinstance(event, Done) else [])
+
+    coordinator._Campaign(plan, hear, _Work(plan, ()), multiprocessing.Event(), []).examine(Pool(plan))
+    assert heard == [*range(6)], f"of six indices {heard} were examined: three waited for the first, and nobody had it"
+
+
 def test_a_shard_forgets_what_counts_for_nothing(tmp_path):
     plan = Plan(targets=(TARGET,), corpus=tmp_path / "none", report=tmp_path, cluster="tcp://x")
     shard, there = Shard(plan, None, stopping=lambda: True), plan.found / "there"
