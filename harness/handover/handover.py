@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import driftnet
 import numpy as np
 from driftnet.causes.impact import Severity, severity_of
 from driftnet.causes.place import place_of
@@ -60,6 +61,8 @@ INSPECTED = """Path("as_written.onnx").write_bytes({}(artifact, options)["model"
 
 NEEDED = ("onnx", "numpy", "onnxruntime")
 LOG_LINES, SHOWN_ELEMENTS, TITLE, FRAMES = 20, 64, 120, 12
+OURS = f"{Path(driftnet.__file__).parent.name}/"
+"""How frames of driftnet itself begin."""
 TEST_SECONDS, TESTS = 120, 5
 """For the script to say of a control that it does not fail, and how often it runs that: in the sandbox it has been run
 as often as it takes to see the failure."""
@@ -236,7 +239,7 @@ def issue(
             "grown": cause.grown if cause else {},
             "harm": cause.damage if cause else "",
             "place": str(where),
-            "frames": last.frames[:FRAMES],
+            "frames": of_system(last.frames)[:FRAMES],
             "message": saved.verdict.message,
             "versions": {name: metadata.version(name) for name in NEEDED},
             "system": f"{platform.system()} {saved.machine.get('arch', platform.machine())}",
@@ -267,6 +270,11 @@ def issue(
         },
     )
     return markdown.page(text)
+
+
+def of_system(frames: Sequence[str]) -> list[str]:
+    """The frames but those of driftnet itself: who mends the system has none of these files."""
+    return [frame for frame in frames if not frame.startswith(OURS)]
 
 
 def _with_stack(observation: Observation, trial: Trial) -> Observation:

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import functools
+import inspect
 import shutil
 import subprocess
 import sys
@@ -179,6 +180,12 @@ def test_the_issue_of_a_crash_shows_its_stack(handed_over):
     assert "\nWhere in mnn: " in text, f"no place in:\n{text}"
     assert "MNN::PoolSizeComputer::onComputeSize" in text, f"the function that crashes is not named in:\n{text}"
     assert "* does not fail: the same model with strides of MaxPool" in text
+
+
+def test_the_stack_of_an_error_ends_where_the_system_is_called():
+    called = "onnxruntime/quantization/quantize.py quantize_static"
+    ours = f"{Path(inspect.getfile(handover)).parent.parent.name}/targets/onnxruntime_quant/target.py quantize"
+    assert handover.of_system([called, ours]) == [called]
 
 
 def test_reducing_a_saved_case_hands_it_over_with_what_is_known_of_it(tmp_path):
