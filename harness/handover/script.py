@@ -34,6 +34,10 @@ ABOUT: Mapping[str, Any] = {}
 BOUND, SECONDS, TRIES, BY_CHANCE, CHANGED = 0.0, 60, 1, False, 0
 
 REPRODUCED, NOT_TRIED, RAISED, OUT_OF_MEMORY = 1, 2, 3, 4  # exit statuses, the last two of the child
+USAGE = """usage: python reproduce.py [FOLDER [TRIES]]
+
+Without FOLDER the case is run, and then the same without what makes it fail. FOLDER: another model.onnx to run, with
+test_data_set_* beside it, at most TRIES times. Exit status: 1 reproduced, 0 not reproduced, 2 could not be told."""
 MEMORY = 8 << 30  # bytes of address space that a run may take
 PATIENCE = 300  # seconds for what comes before and behind the run
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -78,9 +82,15 @@ def main() -> None:
     one without the trigger. Say what came of each."""
     if "--child" in sys.argv:
         child(*sys.argv[2:])
+    given = sys.argv[1:]
+    if given and (not (Path(given[0]) / "model.onnx").is_file() or not "".join(given[1:] or "1").isdecimal()):
+        print(
+            USAGE if {"-h", "--help"} & {*given} else f"{USAGE}\n\nno model.onnx in {given[0]}, or TRIES is no number"
+        )
+        sys.exit(0 if {"-h", "--help"} & {*given} else NOT_TRIED)
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else here(Path(place))
-        report(folder, int(sys.argv[2]) if len(sys.argv) > 2 else TRIES, own=len(sys.argv) == 1)
+        folder = Path(given[0]).resolve() if given else here(Path(place))
+        report(folder, int(given[1]) if given[1:] else TRIES, own=not given)
 
 
 def report(folder: Path, most: int, *, own: bool) -> NoReturn:

@@ -200,6 +200,17 @@ def test_a_system_that_is_not_there_and_a_script_that_cannot_read_its_data_repro
     assert run(folder).returncode == 2
 
 
+def test_the_script_says_how_it_is_called(tmp_path):
+    folder = written(saved_relu(target="toy"), f"{TOYS}:TOY", tmp_path)
+    asked = [(["--help"], 0, "usage:"), (["nowhere"], 2, "no model.onnx in nowhere"), ([".", "often"], 2, "no number")]
+    for given, status, said in asked:
+        command = [sys.executable, "-I", "reproduce.py", *given]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == status, f"status of {given}: got {done.returncode}, should be {status}: {done.stderr}"
+        assert said in done.stdout, f"what {given} prints: got {done.stdout!r}, should hold {said!r}"
+        assert not done.stderr, f"errors of {given}: got {done.stderr!r}, should be none"
+
+
 @pytest.mark.parametrize(
     ("kind", "deed", "status", "said"),
     [
