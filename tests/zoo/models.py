@@ -446,39 +446,6 @@ def _turn(rng: Rng) -> Feed:
     return {"input_features": (decibels / 40 + 1).T[None].astype(np.float32)}
 
 
-def _molecule(rng: Rng) -> Feed:
-    """A chain of 12 atoms with two rings: what each atom and bond is, and where it stands in the graph."""
-    atoms, bonds = 12, np.array([[k, k + 1] for k in range(11)] + [[0, 5], [6, 11]])
-    edges = np.concatenate([bonds, bonds[:, ::-1]])
-    near = np.zeros((atoms, atoms))
-    near[edges[:, 0], edges[:, 1]] = 1
-    degree = near.sum(1)
-    values, vectors = np.linalg.eigh(np.diag(degree) - near)
-    steps = [np.diag(np.linalg.matrix_power(near / degree[:, None], k)) for k in range(1, 17)]
-    kinds, ties = rng.integers(0, 6, atoms), np.tile(rng.integers(0, 4, len(bonds)), 2)
-    feat = np.concatenate([np.eye(44)[kinds], np.eye(41)[degree.astype(int)]], 1)
-    made = {
-        "feat": feat,
-        "edge_feat": np.eye(13)[ties],
-        "laplacian_eigvec": vectors[:, :8],
-        "laplacian_eigval": np.tile(values[:8], (atoms, 1)),
-        "rw_return_probs": np.stack(steps, 1),
-        "graph_slots": np.zeros(1),
-    }
-    floats = {name: x.astype(np.float32) for name, x in made.items()}
-    return {**floats, "edge_index": edges.T.astype(np.int64), "batch": np.zeros(atoms, np.int64)}
-
-
-def _words(first: int, last: int, codes: int):
-    """A maker of a sentence of 14 tokens between its first and last, and a mask of them."""
-
-    def make(rng: Rng) -> Feed:
-        ids = np.array([[first, *(100 + inputs.letters(rng, 14, codes)), last]])
-        return {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-
-    return make
-
-
 def _settings(*most: int):
     """A maker of five lines of a table of settings, each a number below one of `most`."""
     return lambda rng: {"input": rng.integers(0, most, (5, len(most))).astype(np.float32)}
@@ -587,9 +554,6 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "marks_recurrent": lambda rng: {"input_ids": 1 + inputs.letters(rng, 48, 40)[None]},
     "marks_presence": lambda rng: {"input": 1 + inputs.letters(rng, 48, 40)[None]},
     "turn_end": _turn,
-    "molecules": _molecule,
-    "title_encoder": _words(3, 1, 30000),
-    "short_sentence": _words(101, 102, 28000),
     "iris_flowers": lambda rng: {"float_input": rng.uniform((4.3, 2.0), (7.9, 4.4), (3, 2)).astype(np.float32)},
     "vowel_marks": lambda rng: {"input": 1 + inputs.letters(rng, 48, 40)[None]},
 }
