@@ -20,7 +20,7 @@ from driftnet.causes.record import CauseRecord
 from driftnet.causes.releases import BAD, DIFFERS, GOOD, UNTESTABLE, History
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.names import located, located_case
+from driftnet.findings.names import DEFAULT_ROOTS, located, located_case
 from driftnet.findings.pipeline import reproduces
 from driftnet.findings.trial import Trial, look
 from driftnet.model.inspect import Case
@@ -63,7 +63,7 @@ def bisect(
 ) -> dict[str, Any]:
     """Run a case on releases of its target: on which does it show, which was the first bad, which the last good?
 
-    path      a case; of a cause, its smallest variant stands for it
+    path      a case, or its name, which is looked for below `root` first; of a cause its smallest variant stands for it
     target    with `every`: causes of this target only; else it has to be the case's own
     releases  which; () are all that the package index offers, see `driftnet.targets.environments.releases`
     every     instead of one, the causes below `root` that have no history on these releases, those of most impact first
@@ -77,7 +77,7 @@ def bisect(
     name = declared(target).name if target else ""
     work: list[SavedCase] = []
     if path is not None:
-        work = [corpus.load(located_case(Path(path)))]
+        work = [corpus.load(located_case(Path(path), (Path(root), *DEFAULT_ROOTS)))]
         if name and work[0].target != name:
             what = f"{work[0].id} is a case of {work[0].target}, not of {name}"
             raise UserError(what, hint=f"driftnet bisect {path} --target {work[0].target}", kind="target")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import sys
 import venv
 from pathlib import Path
@@ -20,6 +21,7 @@ from driftnet.util.errors import UserError
 from tests.findings.test_corpus import saved_relu
 
 TARGETS = {"released": "tests.support.toy_target:RELEASED", "mnn": "driftnet.targets.mnn.target:MNN"}
+OF_TWO = ("given", "corpus")
 RELEASES = [f"1.{n}" for n in range(6)]
 STATES = {
     "1.0": "untestable: released does not support this: Unsupported model IR version",
@@ -124,6 +126,16 @@ def test_each_release_is_run_and_what_fails_otherwise_or_cannot_run_is_neither_g
     after = corpus.load(releases)
     assert {"1.2", "1.4"} <= {*after.seen}
     assert "1.1" in after.not_seen
+
+
+def test_a_name_is_looked_for_in_the_corpus_that_is_given_first(
+    releases: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(tmp_path / "corpus", tmp_path / "given")
+    monkeypatch.chdir(tmp_path)  # where ./corpus has a case of that name too
+    api.bisect(releases.name[-8:], releases=["1.1", "1.2"], root=Path("given"))
+    kept = {where: "1.1" in corpus.load(tmp_path / where / "released" / releases.name).not_seen for where in OF_TWO}
+    assert kept == {"given": True, "corpus": False}, "what releases did is kept in another corpus than the one given"
 
 
 def test_a_cause_keeps_what_each_release_did(releases: Path, tmp_path: Path) -> None:
