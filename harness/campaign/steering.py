@@ -15,6 +15,7 @@ from driftnet.causes.lookup import PlaceFacts, around, cost_of, facts_of
 from driftnet.causes.predicate import ONE_NODE, Region, Trigger
 from driftnet.findings.issues import KnownIssue
 from driftnet.findings.recognition import is_trusted
+from driftnet.generators.ops.table import CODES
 
 STEERED_WEIGHT = 0.25
 AVOIDED = 0.8
@@ -105,7 +106,8 @@ class Steering:
     doubts: Doubts = field(default_factory=Doubts)
 
     def weights(self, target: str) -> Mapping[str, float]:
-        """Operator -> factor on how often it is drawn: those of issues of `target` that no trigger tells."""
+        """Operator -> factor on how often it is drawn: those of issues of `target` that no trigger tells, and that
+        are drawn at all; those of models that somebody had may be any."""
         return self._weights[target]
 
     def under(self, options: Iterable[tuple[str, Facts]]) -> Lookout:
@@ -120,7 +122,7 @@ class Steering:
         found = defaultdict[str, dict[str, float]](dict)
         for issue in self.issues:
             if not any(is_trusted(cause, AVOIDED) for cause in issue.causes):
-                found[issue.saved.target].update(dict.fromkeys(issue.op_types, STEERED_WEIGHT))
+                found[issue.saved.target].update(dict.fromkeys(CODES.keys() & issue.op_types, STEERED_WEIGHT))
         return found
 
     @cached_property

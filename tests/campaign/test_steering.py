@@ -9,7 +9,7 @@ from driftnet.campaign.shard import Shard
 from driftnet.campaign.steering import KEPT, STEERED_WEIGHT, TIMES, Doubts, Steering
 from driftnet.causes.host import host_of
 from driftnet.causes.predicate import Atom
-from driftnet.findings.issues import KnownIssue
+from driftnet.findings.issues import KnownIssue, issues
 from driftnet.generators import bulk
 from driftnet.run.runner import Runner
 from onnx import helper
@@ -17,6 +17,7 @@ from onnx import helper
 from tests.findings.test_known import small
 from tests.findings.test_recognition import CASE, RELIABLE, triggered
 from tests.support import reduction as tools
+from tests.support.paths import CORPUS
 
 HOST = host_of(CASE)
 RELU = Atom("0.op", "is", "Relu")
@@ -45,6 +46,21 @@ def test_a_trigger_that_errs_is_not_avoided_but_its_operators_are_rarer():
     assert Steering([bad]).weights("mnn") == {"Relu": STEERED_WEIGHT}
     assert Steering([good]).weights("mnn") == {}
     assert Steering([bad]).weights("other") == {}
+
+
+def test_an_operator_that_is_never_drawn_is_not_steered_by():
+    known = of_mnn(triggered(RELU, score=RELIABLE | {"accuracy": 0.6}))
+    known.__dict__["nodes"] = (replace(known.nodes[0], op_type="Normalizer"),)
+    assert known.op_types == {"Normalizer"}, f"what the saved model has: got {known.op_types}"
+    assert Steering([known]).weights("mnn") == {}, "what a saved model has may be no operator of the generator's"
+
+
+def test_cases_are_drawn_by_all_that_the_corpus_knows():
+    everything = issues(CORPUS)
+    steering = Steering(everything)
+    for target in sorted({issue.saved.target for issue in everything}):
+        drawn = bulk.case(1, 1, weights=steering.weights(target))
+        assert drawn.proto.graph.node, f"a case drawn by what is known of {target}: got no node"
 
 
 def test_without_steering_and_for_one_index_in_ten_cases_are_drawn_as_ever(tmp_path):
