@@ -2,7 +2,7 @@
 
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ STATUS = {
     3: "only known findings",
 }
 UNASKED = "nothing was examined, so nothing found: give it more --minutes"
+INTERRUPTED = "interrupted, and nothing new until then"
 
 
 def ended(console: Console, result: Result, folder: Path, *, status: int, every: bool = False) -> None:
@@ -53,16 +54,17 @@ def ended(console: Console, result: Result, folder: Path, *, status: int, every:
     if result.get("interrupted"):
         goes_on = f"the same command with --resume --report {shlex.quote(str(folder))} goes on"
         say(console, f"interrupted: {goes_on}", style="yellow")
-    for error in result["errors"]:
-        where = f"error of driftnet in case {error['index']}" if error["index"] >= 0 else "error"
-        say(console, f"{where}: {error['message']}", style="red")
+    for message, indices in _by_message(result["errors"]).items():
+        others = f" and {len(indices) - 1} others" if indices[1:] else ""
+        where = f"error of driftnet in case {indices[0]}{others}" if indices[0] >= 0 else "error"
+        say(console, f"{where}: {message[:LONGEST]}", style="red")
     if result.get("night"):
         night(console, result["night"])
     say(
         console,
         new and f"\nreplay the new cases: driftnet replay {folder / 'cases'}",
         f"report: {folder / 'summary.md'}",
-        f"exit status {status}: {STATUS[status] if status or result['cases'] else UNASKED}",
+        f"exit status {status}: {_meant(result, status)}",
     )
     for best in (new or known)[:1]:
         shown = f"  its page: driftnet report {shlex.quote(called(Path(best['path'])))} --open"
@@ -70,6 +72,21 @@ def ended(console: Console, result: Result, folder: Path, *, status: int, every:
             say(console, f"\n{best['id'][-8:]}, the new finding", shown)
             continue
         _told(console, [_head(best) + ("" if new else ", known"), *_briefly(best, width), shown])
+
+
+def _meant(result: Result, status: int) -> str:
+    """What an exit status of a run says."""
+    if status == 2 and not result["errors"] and result.get("interrupted"):
+        return INTERRUPTED
+    return STATUS[status] if status or result["cases"] else UNASKED
+
+
+def _by_message(errors: Sequence[Mapping[str, Any]]) -> dict[str, list[int]]:
+    """What errors say -> the cases that said so."""
+    found: dict[str, list[int]] = {}
+    for error in errors:
+        found.setdefault(error["message"], []).append(error["index"])
+    return found
 
 
 def _told(console: Console, lines: Sequence[str]) -> None:

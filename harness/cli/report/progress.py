@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from driftnet.campaign.events import Asked, Ended, Event, Failed, Found, LeftOut, Tick, Warned
 from driftnet.campaign.summary import Summary, commonest
 from driftnet.cli.report import exchange, issues, tables
+from driftnet.cli.report.campaign import LONGEST
 from driftnet.util import options
 from driftnet.util.files import replace_text
 from driftnet.util.templates import templates
@@ -45,8 +46,8 @@ def told(console: Console, what: str) -> Iterator[Callable[[str], None]]:
 @contextlib.contextmanager
 def shown(console: Console, *, quiet: bool = False) -> Iterator[Listener]:
     """A listener that shows a campaign on `console` (stderr) while the block runs; when `quiet`, only warnings: each
-    once, though every shard has it."""
-    warned = set[Event]()
+    once, though every shard has it, and one error of driftnet once, though many cases have it."""
+    warned, failed = set[Event](), set[str]()
     with contextlib.nullcontext() if quiet else told(console, "driftnet fuzz") as tell:
 
         def update(summary: Summary, event: Event) -> None:
@@ -57,8 +58,9 @@ def shown(console: Console, *, quiet: bool = False) -> Iterator[Listener]:
                     console.print(f"warning: {event.message}{left_out}", markup=False)
                 case Found() if tell:
                     console.print(found(Path(event.path).name), markup=False)
-                case Failed() if tell:
-                    console.print(f"error of driftnet in case {event.index}: {event.message}", markup=False)
+                case Failed() if tell and event.message not in failed:
+                    failed.add(event.message)
+                    console.print(f"error of driftnet in case {event.index}: {event.message[:LONGEST]}", markup=False)
                 case Asked() if tell:
                     tell(f"{event.number} of {event.of} known causes asked again")
                 case Tick() if tell:

@@ -95,6 +95,24 @@ def test_a_common_subexpression_that_the_converter_took_away_is_on_the_grid_of_w
     assert half.word is Word.DIVERGES, f"one operand on the grid, the other as it was: got {half.word}, should diverge"
 
 
+def test_equal_nodes_that_the_converter_kept_are_two_where_it_fused_what_follows(runner):
+    nodes = [helper.make_node("Tanh", ["x"], [name]) for name in "ab"]
+    nodes += [helper.make_node("Relu", [name], ["r" + name]) for name in "ab"]
+    case = models.case(
+        [*nodes, helper.make_node("Add", ["ra", "rb"], ["y"])], {"x": X}, outputs=[("y", FLOAT, X.shape)]
+    )
+    fused = [operation(name, "x", ["r" + name], "codes") for name in "ab"]
+    scales = {"x": 4 / 127, "ra": 1 / 127, "rb": 1 / 127, "y": 2 / 127}
+    said = artifact([*fused, operation("y", ["ra", "rb"], "y", "codes")], scales)
+    branch = on_grid(np.maximum(np.tanh(on_grid(X, 4 / 127)), 0), 1 / 127)
+    found = ask(runner, case, said, on_grid(2 * branch, 2 / 127))
+    assert (found.word, found.tier) == (Word.AGREES, "artifact"), (
+        f"both branches: got {found}, should agree by the file"
+    )
+    lost = ask(runner, case, said, on_grid(branch, 2 / 127))
+    assert lost.word is Word.DIVERGES, f"one branch lost: got {lost.word}, should diverge"
+
+
 @pytest.mark.parametrize(
     ("damage", "kind"),
     [

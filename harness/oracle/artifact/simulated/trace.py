@@ -88,17 +88,20 @@ class _Walk:
 
 
 def merged(model: Graph, trace: Trace) -> Graph:
-    """`model` with one reader more for the first of nodes that compute the same, where the artifact does not know the
-    other: a converter takes common subexpressions away, and what is left stands for both, on its grid."""
+    """`model` with one reader more for the first of nodes that compute the same, where the artifact knows what that
+    makes and nothing of the other: a converter takes common subexpressions away, and what is left stands for both, on
+    its grid. Of what something was fused into it may not know the result, but the operation."""
     first: dict[tuple[object, ...], Node] = {}
     called: dict[str, str] = {}
+    there = {*trace.makers, *(op.name for op in trace.makers.values())}
     nodes = []
     for node in model.nodes:
         read = replace(node, inputs=tuple(called.get(name, name) for name in node.inputs))
         operands = [content(model.constants.get(name), name) for name in read.inputs]
         form = (node.op, len(node.outputs), *operands, *sorted(attributes_of(node).items()))
         twin = first.setdefault(form, node) if node.op not in RANDOM else node
-        if not any(trace.start(name) or name in model.outputs for name in node.outputs):
+        own = {node.name, *node.outputs} - {""}
+        if there.isdisjoint(own) and own.isdisjoint(model.outputs) and trace.start(twin.outputs[0]):
             called.update(zip(node.outputs, twin.outputs))
         nodes.append(read)
     return replace(model, nodes=tuple(nodes))
