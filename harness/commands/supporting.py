@@ -217,8 +217,13 @@ def telling(forms: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, d
 
 
 def chance(hits: int, of: int, share: float) -> float:
-    """The probability of at least `hits` successes in `of` trials that succeed with probability `share` each."""
-    return sum(math.comb(of, k) * share**k * (1 - share) ** (of - k) for k in range(hits, of + 1))
+    """The probability of at least `hits` successes in `of` trials that succeed with probability `share` each, by
+    logarithms: of some 1,030 trials on there are more ways than a float holds."""
+    if hits <= 0 or not 0 < share < 1:
+        return float(hits <= 0 or share >= 1)
+    ways, yes, no = math.lgamma(of + 1), math.log(share), math.log1p(-share)
+    each = (ways - math.lgamma(k + 1) - math.lgamma(of - k + 1) + k * yes + (of - k) * no for k in range(hits, of + 1))
+    return min(math.fsum(map(math.exp, each)), 1.0)
 
 
 def _word(counts: Mapping[str, int]) -> str:

@@ -27,12 +27,18 @@ def finding(digits, *, status="new", target="mnn", times=1, **said):
 
 def shown(*findings, **how):
     """What is said of them on a terminal of 80 columns."""
+    said = io.StringIO()
+    campaign.ended(
+        Console(file=said, width=80, soft_wrap=True), result_of(*findings), Path("reports/r"), status=1, **how
+    )
+    return said.getvalue().splitlines()
+
+
+def result_of(*findings):
+    """What a run that found them has counted."""
     counts = {"cases": 9, "models": 3, "wall_seconds": 1.0, "cpu_seconds": 2.0, "cpu_by": {}, "verdicts": {"fails": 9}}
     rest = {"recognized": 0, "verified": 0, "mistaken": 0, "unconfirmed": 0, "unexplained": [], "errors": []}
-    said = io.StringIO()
-    console = Console(file=said, width=80, soft_wrap=True)
-    campaign.ended(console, {**counts, **rest, "findings": [*findings]}, Path("reports/r"), status=1, **how)
-    return said.getvalue().splitlines()
+    return {**counts, **rest, "findings": [*findings]}
 
 
 def test_known_findings_are_one_line_a_target():
@@ -51,6 +57,23 @@ def test_where_nothing_is_new_the_run_ends_with_the_best_that_is_known():
     (start,) = [k for k, line in enumerate(lines) if line.startswith("00000001")]
     assert lines[start] == "00000001  mnn, execute: silently wrong values (wrong-values), known"
     assert (lines[-1], len(lines) - start) == ("  its page: driftnet report 00000001 --open", 5), lines[start:]
+
+
+def test_one_error_of_many_cases_is_told_once_and_short():
+    said = io.StringIO()
+    errors = [{"index": k, "message": "nothing is called so; " + "there are operators " * 99} for k in (2, 5, 8)]
+    result = result_of() | {"errors": errors}
+    campaign.ended(Console(file=said, width=80, soft_wrap=True), result, Path("reports/r"), status=2)
+    (line,) = [line for line in said.getvalue().splitlines() if "error of driftnet in" in line]
+    assert line.startswith("error of driftnet in case 2 and 2 others: nothing is called so"), f"got {line[:80]}"
+    assert len(line) < 700, f"an exception that lists what there is: got {len(line)} characters, should be cut"
+
+
+def test_a_run_that_was_interrupted_is_no_error():
+    said = io.StringIO()
+    result = result_of() | {"interrupted": True}
+    campaign.ended(Console(file=said, width=80, soft_wrap=True), result, Path("reports/r"), status=2)
+    assert "exit status 2: interrupted, and nothing new until then" in said.getvalue(), said.getvalue()
 
 
 def test_with_all_each_known_finding_has_a_line():

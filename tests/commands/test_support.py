@@ -108,8 +108,17 @@ def test_a_form_is_told_where_more_of_it_fails_than_chance_would_have() -> None:
     assert told == {"type": {"int8": {"refused": 4}}, "axis": {"2": {"works": 1, "refused": 4}}}, (
         "a share of failures as everywhere, or a trait of one value, was told as where an operator does not work"
     )
-    assert supporting.chance(2, 2, 0.25) == 0.0625
+    assert supporting.chance(2, 2, 0.25) == pytest.approx(0.0625)
     assert supporting.chance(0, 5, 0.25) == 1.0
+    assert supporting.chance(1, 3, 0.0) == 0.0, "what never happens"
+    assert supporting.chance(3, 3, 1.0) == 1.0, "what always happens"
+
+
+def test_thousands_of_models_of_one_operator_are_no_more_than_a_float_holds() -> None:
+    half = supporting.chance(2001, 4001, 0.5)
+    assert half == pytest.approx(0.5), f"more than half of 4,001 by fair coins: got {half}, should be .5"
+    told = supporting.telling({"type": {"float32": {"works": 1200}, "float16": {"errors": 1300}}})
+    assert set(told["type"]) == {"float16"}, f"the value that fails: got {told}, should be float16"
 
 
 def test_what_was_done_is_written_when_it_is_interrupted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
