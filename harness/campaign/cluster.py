@@ -130,10 +130,11 @@ class Cluster(Executor):
         own = {self._plan.found / name for name in sent.found}  # what one recipe finds others of its model may meet
         lost = not all(path.exists() for path in known - own)
         if untold or lost:
-            self._gone.update(sent.found)
+            self._gone.update(name for name in sent.found if not (self._plan.found / name).exists())
             return None
         for data in sent.found.values():
             _unpack(data, self._plan.found)
+        self._gone.difference_update(sent.found)  # what counted for nothing has been found again
         mending.add(self._plan.report, sent.missed)
         for event in events:
             self._journal.write(event)
@@ -187,7 +188,7 @@ class _Here:
         while self.known < order.news:
             _unpack(_variable(self.run, self.known).get(timeout=FETCH_SECONDS), root)
             self.known += 1
-        for name in order.gone:
+        for name in order.gone if self.known == order.news else ():  # an older one knows of less than is here
             corpus.remove(found / name)
         before, known = _names(found), self.known
         events = self._events(order, _plan(order.plan, root))

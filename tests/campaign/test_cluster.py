@@ -123,7 +123,7 @@ def test_what_was_found_without_knowing_of_the_others_is_examined_again(tmp_path
 
     def sent(name, known):
         folder = far / "run" / "cases" / TARGET / "cause" / name
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "case.json").write_text("{}")
         archive = cluster._archive([(folder, f"{TARGET}/cause/{name}")])
         again = Examined(0, TARGET, "1", {}, Verdict(Word.FAILS), known=str(folder))  # by another recipe
@@ -135,13 +135,16 @@ def test_what_was_found_without_knowing_of_the_others_is_examined_again(tmp_path
     assert (event.path, (here / "case.json").exists()) == (str(here), True), "it came to this machine"
     assert again.known == str(here), "what its own index met again is not lost"
     assert pool.accepted(sent("test_b", known=1)) is None, "it may be what the first had found"
-    assert pool._gone == {f"{TARGET}/cause/test_b"}
+    assert pool.accepted(sent("test_a", known=1)) is None, "another had found the very same"
+    assert pool._gone == {f"{TARGET}/cause/test_b"}, f"got {pool._gone}: what stands here is no worker's to forget"
     assert pool.written == [event, again], "the journal has what counts"
     event, _ = pool.accepted(sent("test_c", known=2))
     assert event.path == str(here.with_name("test_c")), "it was told of the first"
     gone = str(far / "run" / "cases" / TARGET / "cause" / "test_b")
     by_what_is_gone = Examined(1, TARGET, "1", {}, Verdict(Word.FAILS), known=gone)
     assert pool.accepted(_Ended(sent=Sent(order, str(far), 3, [by_what_is_gone], {}))) is None
+    assert pool.accepted(sent("test_b", known=3)), "found again, and now it counts"
+    assert pool._gone == set(), f"got {pool._gone}: what counts is no worker's to forget"
 
 
 def test_what_a_cluster_tells_is_taken_in_the_order_of_the_indices_where_a_run_is_to_be_repeatable(tmp_path):
@@ -179,6 +182,22 @@ def test_what_a_worker_found_to_be_known_the_long_way_is_kept_where_the_run_is(t
         pool.accepted(_Ended(sent=here.examined(order)))
     here.end()
     assert mending.taken(tmp_path) == "0\n1\n"
+
+
+def test_a_worker_forgets_nothing_that_it_has_been_told_of_since(tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster._Here, "_events", lambda self, order, plan: [])
+    here, name = cluster._Here("run"), f"{TARGET}/cause/test_a"
+    folder = here.scratch.path / cluster.RUN / "cases" / name
+    folder.mkdir(parents=True)
+    (folder / "case.json").write_text("{}")
+    plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(TARGET,))
+    for known, news, stands in [(2, 1, True), (2, 2, False)]:
+        here.known = known
+        here.examined(Order("run", plan, news, frozenset({name}), 0, 4, True, 60.0))
+        assert folder.exists() == stands, (
+            f"told of {known}, asked with {news}: got {folder.exists()}, should be {stands}"
+        )
+    here.end()
 
 
 @pytest.mark.parametrize("first", ["hangs", "counts for nothing"])
