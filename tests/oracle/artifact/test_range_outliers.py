@@ -18,11 +18,11 @@ MULTIPLES = graphs.read(model([("Mul", [a, "two"], [b], {}) for a, b in zip("xab
 DATA = {name: np.linspace(-1, 1, 100, dtype=np.float32) for name in "xabcdy"}
 
 
-def standing_out(alike=False, graph=MULTIPLES, exact="", elements=100, **log2):
+def standing_out(alike=False, graph=MULTIPLES, exact="", elements=100, names="xabcdy", **log2):
     """The tensors of a chain of operators that stand out, whose ranges hold 2 to the power of that times the data; of
-    those in `exact` calibration saw the same."""
+    those in `exact` calibration saw the same. Of `names` the ranges are known."""
     proportions = []
-    for name in "xabcdy":
+    for name in names:
         size = 2.0 ** log2.get(name, 0.0)
         rounding = Rounding(name, Format("s"), Node("QuantizeLinear", (name,), ("q",), {}), "q")
         off = log2.get(name, 0.0)
@@ -58,7 +58,31 @@ def test_where_all_others_are_as_calibration_saw_them_the_range_of_an_input_is_j
 @pytest.mark.parametrize(("log2", "wrong"), [(3.0, False), (8.0, True)])
 def test_what_all_ranges_are_wider_by_is_told_of_the_input(log2, wrong):
     assert standing_out(alike=True, **dict.fromkeys("xabcdy", log2)) == ["x"] * wrong
-    assert standing_out(alike=True, x=log2) == [], "one input may be faint"
+    assert standing_out(alike=True, **dict.fromkeys("abcdy", log2)) == [], "the input's own range is right"
+
+
+@pytest.mark.parametrize(
+    ("log2", "elements", "wrong"), [(3.0, 100, False), (4.5, 100, True), (8.0, 100, True), (8.0, 10, False)]
+)
+def test_an_input_of_many_elements_is_told_that_its_range_is_far_wider_whatever_the_others_are(log2, elements, wrong):
+    """One number, as the time of a diffusion, may be anything that calibration saw."""
+    got = standing_out(alike=True, elements=elements, x=log2)
+    assert got == ["x"] * wrong, f"x is 2 ** {log2} times too wide, of {elements} elements: told of {got}"
+
+
+MAPPED = [("Transpose", ["x"], ["a"], {}), ("Mul", ["a", "two"], ["b"], {})]
+SINES = [("Sin", [a], [b], {}) for a, b in zip("bcd", "cdy")]
+
+
+@pytest.mark.parametrize(
+    ("first", "wide", "accused"), [("a", "ab", "a"), ("b", "b", "b"), ("c", "c", ""), ("a", "b", "")]
+)
+def test_what_only_moves_or_maps_an_input_is_told_as_it_is(first, wide, accused):
+    """The sines behind, which are as large whatever was calibrated on, do not hide it; c is the first of them."""
+    graph = graphs.read(model([*MAPPED, *SINES], two=np.float32(2)))
+    log2 = {name: 8.0 if name in wide else 1.5 * k for k, name in enumerate("abcdy")}
+    got = standing_out(alike=True, graph=graph, names="abcdy"["abcdy".index(first) :], **log2)
+    assert got == list(accused), f"the ranges of {wide} are 256 times too wide: told of {got}, not of {accused}"
 
 
 @pytest.mark.parametrize("log2", [1.0, 0.5, -0.5])

@@ -39,6 +39,8 @@ SHARING = MOVEMENT | CLIPPING | {"AveragePool", "TopK"}  # onnxruntime's quantiz
 SLIDING = having(Trait.WEIGHTED | Trait.SLIDES)
 MATRIX_PRODUCTS = WEIGHTED - SLIDING
 ARITHMETIC = having(Trait.AFFINE | Trait.BROADCASTS)
+MAPPING = WEIGHTED | having(Trait.AFFINE) | having(Trait.LINEAR)
+"""Of one operand and constants they make an affine map of it."""
 
 # equalization: what becomes of a factor for each channel of the operand
 NORMS = having(Trait.NORMALIZES) - {"GroupNormalization"}  # which had a scale a group before opset 21

@@ -7,7 +7,9 @@ hardly come of other inputs, while the data of the other tensors lie inside: the
 it does not count how much wider some of the others are. And where the other ranges are exactly those of these inputs,
 these are what calibration saw: then a range need not stand out as far, however small its tensor is, and inputs are
 judged too. Where an input has another range than its data, these are others than calibration saw: then it is told only
-that a large share of them is cut off, or that next to nothing of the ranges is used. In 261 right artifacts, audited on
+that a large share of them is cut off, or that next to nothing of the ranges is used. Of the range of an input, be it
+moved or mapped linearly first, that is told whatever the others are: what bounds a tensor, or normalizes it, hides from
+those behind it what was calibrated on. In 261 right artifacts, audited on
 inputs made up within the range of their input, none of 6190 ranges is less than 0.55 or more than 2.8 times in
 proportion.
 
@@ -21,7 +23,7 @@ import numpy as np
 from driftnet.model.graph import Graph, Values
 from driftnet.oracle.artifact.verified.calibration import Range
 from driftnet.oracle.artifact.verified.format import Rounding
-from driftnet.oracle.artifact.verified.operators import MOVEMENT
+from driftnet.oracle.artifact.verified.operators import MAPPING, MOVEMENT
 from driftnet.oracle.tolerances.table import (
     ABSURD_RANGE,
     ALIKE,
@@ -73,8 +75,9 @@ def outliers(
         proportions = [replace(p, log2=p.of_kind) for p in proportions]
     judged = [p for p in proportions if alike or moved_from(model, p.name) not in model.inputs]
     others = [p for p in proportions if alike and p.name in model.inputs and abs(p.log2) > ALIKE]
-    if others and not exact:
-        yield from _of_other_inputs(model, proportions, others, records)
+    if alike and not exact:
+        yield from (told := list(_of_other_inputs(model, proportions, others, records)))
+        judged = [p for p in judged if all(p is not other for other, *_ in told)]
     if alike and (len(judged) < MANY or (others and not exact)):
         return
     known = {p.name: p for p in proportions}
@@ -108,13 +111,21 @@ def outliers(
 def _of_other_inputs(
     model: Graph, proportions: Sequence[Proportion], inputs: Sequence[Proportion], records: Sequence[Values]
 ) -> Iterator[tuple[Proportion, float, float, str]]:
-    """Those of the `inputs` whose range cuts off much of what is given for them, or is far wider, as all ranges are."""
-    common = 2 ** float(np.median([p.log2 for p in proportions if not bounds(model, moved_from(model, p.name))]))
-    for p in inputs:
-        if (cut := cut_off(p, records)) >= CUT_OFF:
+    """Those of the `inputs` whose range cuts off much of what is given for them; and those of which the range is far
+    wider than that, or of what is made of them alone."""
+    common = 2 ** float(np.median([p.log2 for p in proportions if not bounds(model, moved_from(model, p.name))] or [0]))
+    known = {p.name for p in proportions}
+    for p in proportions:
+        size, source = sum(record[p.name].size for record in records), mapped_from(model, p.name, known)
+        if p in inputs and (cut := cut_off(p, records)) >= CUT_OFF:
             yield p, cut, float(CUT_OFF), f"{cut:.1%} of these inputs are cut off; was it calibrated on others?"
-        elif min(common, factor := 2**p.log2) >= FOREIGN:
-            said = f"all ranges are about {common:.3g} times what these inputs give, this one {factor:.3g} times"
+        elif p.log2 < np.log2(FOREIGN) or source not in model.inputs or source in known - {p.name}:
+            continue
+        elif common >= FOREIGN or size >= LARGE:  # one number, as a time, may be anything that calibration saw
+            factor = 2**p.log2
+            said = f"{factor:.3g} times what these inputs give"
+            if common >= FOREIGN:
+                said = f"all ranges are about {common:.3g} times what these inputs give, this one {factor:.3g} times"
             yield p, factor, float(FOREIGN), f"{said}; was it calibrated on [0, 255] or so, and used on others?"
 
 
@@ -160,4 +171,18 @@ def moved_from(model: Graph, name: str) -> str:
     """The tensor of which data movement makes the one called `name`; itself where it is no result of that."""
     while (node := model.producers.get(name)) and node.op in MOVEMENT:
         name = node.input(0)
+    return name
+
+
+def mapped_from(model: Graph, name: str, known: Collection[str]) -> str:
+    """The tensor of which data movement and linear maps by constants make the one called `name`, the nearest of those
+    `known` if there is one between them; itself where it is no result of that."""
+    while (node := model.producers.get(name)) and node.op in MOVEMENT | MAPPING:
+        read = [operand for operand in node.inputs if operand and operand not in model.constants]
+        moves = node.op in MOVEMENT
+        if not moves and (len(read) != 1 or (node.op == "Div" and read[0] != node.inputs[0])):
+            break
+        name = node.inputs[0] if moves else read[0]
+        if name in known:
+            break
     return name
