@@ -124,6 +124,8 @@ def of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
             if isinstance(axis := _axis(node, host.graph.opset), int) and shape is not None:
                 yield "axis.first", axis in (0, -len(shape))
                 yield "axis.last", axis in (-1, len(shape) - 1)
+                if -len(shape) <= axis < len(shape):
+                    yield "axis.size", _along(node, host.graph.opset, shape, axis)
         case ["twin"]:
             yield "twin", any(name in host.twins for name in node.outputs)
         case ["passes"]:
@@ -241,6 +243,13 @@ def _axis(node: Node, opset: int) -> Any:
     schema = schema_of(node.op, opset)
     default = default_of(schema, "axis") if schema and "axis" in schema.attributes else None
     return node.attributes.get("axis", default)
+
+
+def _along(node: Node, opset: int, shape: Dims, axis: int) -> int | None:
+    """How many elements lie along the axis; below opset 13 a Softmax goes over all axes from it on, as one."""
+    flat = node.op in ("Softmax", "LogSoftmax", "Hardmax") and opset < 13  # no trait tells what a version changed
+    dims = shape[axis:] if flat else (shape[axis],)
+    return None if None in dims else math.prod(n or 0 for n in dims)
 
 
 def _broadcast(a: Dims | None, b: Dims | None) -> str | None:

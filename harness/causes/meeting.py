@@ -149,7 +149,7 @@ def meetings(hosts: Sequence[Host], causes: Sequence[Known], options: Facts) -> 
         facts_at = cache(lambda place, host=host: facts_of(host, place, options))
         for known in _possible(host, causes):
             unsure = _doubts(known, options)
-            for place, region, unknown in _places(host, known, facts_at):
+            for place, region, unknown in places(host, known, facts_at):
                 found.append(Meeting(known, host, place, region, unknown or unsure, k > 0))
     told: dict[tuple[str, int, int], Meeting] = {}
     for meeting in sorted(found, key=lambda m: (bool(m.why), order[m.cause.id], m.node)):
@@ -166,11 +166,12 @@ def _possible(host: Host, causes: Sequence[Known]) -> Iterator[Known]:
             yield known
 
 
-def _places(host: Host, known: Known, facts_at: Callable[[Place], Facts]) -> Iterator[tuple[Place, Region, str]]:
+def places(host: Host, known: Known, facts_at: Callable[[Place], Facts]) -> Iterator[tuple[Place, Region, str]]:
     """Places where the trigger of a cause holds, or may, with the region, of the operators that are there, and what it
     depends on then."""
     trigger = known.record.trigger
-    assert trigger is not None
+    if trigger is None:
+        return
     for place in trigger.shape.places(host, trigger.operators):
         facts = facts_at(place)
         possible = None
@@ -224,7 +225,7 @@ def _usual(atom: Atom, facts: Facts) -> Value:
     op, _, what = facts.get(f"{atom.role}.op"), *atom.fact.partition(".")[1:]
     if what == "in.0.negative" and op in BELOW_ZERO:
         return True
-    if ".dim." in what and (atom.test, atom.value) in (("not", 1), ("least", 2)):
+    if (".dim." in what or what == "axis.size") and (atom.test, atom.value) in (("not", 1), ("least", 2)):
         return 2
     if what == "out.0.magnitude" and (atom.test, atom.value) == ("least", 1):
         return 1

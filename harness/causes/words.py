@@ -298,6 +298,7 @@ _OTHER: Sequence[tuple[str, str]] = (
     (r"out\.(\d+)\.dim\.(-?\d+)", "dim {1} of {t}"),
     (r"out\.(\d+)\.ratio\.(-?\d+)", "growth of dim {1}{x}"),
     (r"say\.(per_group)", "results of a group"),
+    (r"axis\.(size)", "elements along the axis"),
     (r"say\.(\w+)\.count", "number of {0}"),
     (r"say\.(\w+)\.least", "least of `{0}`"),
     (r"say\.(\w+)\.most", "greatest of `{0}`"),
@@ -315,6 +316,12 @@ _BROADCAST: Mapping[tuple[str, Value], str] = {
     ("not", "one number"): "no operand a single number",
     ("is", "axes"): "broadcast along axes",
     ("not", "axes"): "not broadcast along axes",
+}
+
+
+_ALONG: Mapping[tuple[str, Value], str] = {
+    ("is", 1): "along an axis of one element",
+    ("least", 2): "along an axis of several elements",
 }
 
 
@@ -337,6 +344,8 @@ def _of_role(atom: Atom) -> str:
         return f"{_operand(found[1])} {'not ' if atom.test == 'not' else ''}{same} {said}"
     if fact == "broadcast" and (atom.test, atom.value) in _BROADCAST:
         return _BROADCAST[atom.test, atom.value]
+    if fact == "axis.size" and (atom.test, atom.value) in _ALONG:
+        return _ALONG[atom.test, atom.value]
     if found := _LIKE_PEOPLE.fullmatch(fact):
         return _as_people_say(found, atom)
     for pattern, what in _OTHER:

@@ -24,6 +24,7 @@ from driftnet.findings.issues import KnownIssue, issues
 from driftnet.findings.names import located_case, namesake
 from driftnet.findings.pipeline import examine, known_by
 from driftnet.findings.pursuing import Finding
+from driftnet.findings.telling import cause_as_met, note_of
 from driftnet.findings.trial import Trial, laid_out, plain_number, takes_samples
 from driftnet.model import external_data
 from driftnet.model.feeds import demand_dims, feeds_beside, made_up, read_feeds
@@ -294,7 +295,8 @@ def _check_one(
             finding, fault["reduced"]["remained"] = anonymized(finding, runner)
         cures = [str(remedy) for remedy in diagnosis.remedies]
         if saved := known.get(diagnosis.examination.known):
-            fault["note"], fault["cause"] = _said_of(saved), _cause_of(saved)
+            failing = finding.case if finding else trial.case
+            fault["note"], fault["cause"] = _said_of(saved, failing, trial), _cause_of(saved)
         if out and finding:
             folder = corpus.save(finding.to_save(), out)
             shown = None if diagnosis.unlike else saved  # what only looks like a known one is no copy of it
@@ -345,10 +347,13 @@ def _cause_of(saved: corpus.SavedCase) -> str:
     return saved.cause.id if saved.cause else saved.id
 
 
-def _said_of(saved: corpus.SavedCase) -> str:
-    """What is known of a case, in words: what people said of it, or the title of its cause."""
-    cause = saved.cause
-    said = (saved.note, saved.rule, *((cause.note, cause.title) if cause else ()))
+def _said_of(saved: corpus.SavedCase, failing: Case, trial: Trial) -> str:
+    """What is known of what fails as a saved case does, in words: what people said of that, where it has the same
+    operators, or of its cause."""
+    host = host_of(failing)
+    cause = cause_as_met(saved, host, trial.installed.target, trial.recipe)
+    note = note_of(saved, {node.op for node in host.graph.nodes})
+    said = (note, saved.rule, *((cause.title, cause.note) if cause else ()))
     return next(filter(None, said), "") or saved.verdict.message
 
 

@@ -20,19 +20,21 @@ from typing import Any
 
 import driftnet
 import numpy as np
+from driftnet.causes.host import host_of
 from driftnet.causes.impact import Severity, severity_of
 from driftnet.causes.place import place_of
 from driftnet.causes.record import Status
 from driftnet.causes.upstream import reported
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
+from driftnet.findings.telling import cause_as_met, note_of
 from driftnet.findings.trial import Trial, watch
 from driftnet.handover import markdown
 from driftnet.handover import script as reproduction
 from driftnet.handover.control import AGREES, SECONDS, STAGE_SECONDS, Proof, ablation, prove, tries_of
 from driftnet.handover.inline import feeds_code, model_code
 from driftnet.handover.standalone import EntangledError, Script, joined
-from driftnet.learning.experiment import Sample
+from driftnet.learning.experiment import Sample, computed
 from driftnet.model import svg
 from driftnet.model.inspect import Feed, elements, nodes
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier
@@ -114,9 +116,11 @@ def write(
     """
     saved = corpus.load(folder)
     if known and known.cause and not saved.cause:
-        cause = replace(known.cause.of_case(known.id), grown={})  # that is not beside it
+        host = host_of(saved.case, computed(saved.case, runner.reference))
+        cause = cause_as_met(known, host, installed.target, saved.recipe)
+        cause = cause and replace(cause, grown={})  # that is not beside it
         upstream = saved.upstream or known.upstream
-        saved = replace(saved, cause=cause, upstream=upstream, note=known.note or saved.note)
+        saved = replace(saved, cause=cause, upstream=upstream, note=note_of(known, saved.operators) or saved.note)
     trial = Trial(saved.case, installed, saved.recipe, runner)
     verdict, seen = saved.verdict, None
     if saved.kind != Kind.HANG:

@@ -197,6 +197,17 @@ def test_whether_an_operand_is_handed_on_is_unknown_where_its_shape_or_dtype_is(
     assert told("Cast", floats, {}, to=TensorProto.FLOAT) is True
 
 
+@pytest.mark.parametrize(("opset", "size"), [(12, 6), (13, 2)])
+def test_a_softmax_goes_over_all_axes_from_its_own_on_below_opset_13(opset: int, size: int) -> None:
+    node = helper.make_node("Softmax", ["x"], ["y"], axis=1)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 2, 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 2, 3])
+    made = helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=[helper.make_opsetid("", opset)])
+    [host] = hosts(made)
+    got = facts_of(host, whole(host), {})["0.axis.size"]
+    assert got == size, f"at opset {opset} it goes over {got} elements, should be {size}"
+
+
 def test_numbers_that_half_precision_rounds_up_are_told() -> None:
     told = [facts(one("Mul", grid((1, 1)), constants=[np.float32([number])])) for number in (0.5, -0.1, 0.3)]
     found = [of_one["0.in.1.raised"] for of_one in told]

@@ -17,6 +17,8 @@ SAID = (
     (Atom("0.out.2.final", "is", True), "result 2 a graph output"),
     (Atom("0.out.1.magnitude", "least", 3), "magnitude of result 1 at least 3"),
     (Atom("0.out.0.dim.-1", "is", 1), "dim -1 of the result = 1"),
+    (Atom("0.axis.size", "is", 1), "along an axis of one element"),
+    (Atom("0.axis.size", "is", 3), "elements along the axis = 3"),
     (Atom("0.out.1.lost", "is", 2), "axes lost of result 1 = 2"),
 )
 

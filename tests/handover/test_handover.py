@@ -12,13 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from driftnet import api
+from driftnet.causes.host import host_of
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
+from driftnet.findings.telling import cause_as_met
 from driftnet.findings.trial import Trial
 from driftnet.handover import handover, markdown
 from driftnet.handover.claim import claims
 from driftnet.handover.control import Control, Proof, ablation
 from driftnet.handover.measures import Measured
+from driftnet.learning.experiment import computed
 from driftnet.model.verdict import Observation, Outcome, StageRun, Verdict, Word
 from driftnet.targets.environments import Installed, declared, resolve
 from driftnet.targets.interface import Option
@@ -240,12 +243,15 @@ def test_what_makes_it_go_away_is_told_once_and_whole():
 
 def test_the_issue_of_what_is_known_says_by_what_cause(runner, tmp_path):
     known = corpus.load(saved_case("f56c53d6"))
-    folder = corpus.save(saved_relu(), tmp_path)
+    alike = dataclasses.replace(known, id="test_gemm_01234567", note="", not_seen=(), cause=None)
+    folder = corpus.save(alike, tmp_path)
     handover.write(folder, resolve("mnn"), runner, known=known, seconds=0)
     text = (folder / "ISSUE.md").read_text(encoding="utf-8")
-    told = known.cause.of_case(known.id)
+    host = host_of(alike.case, computed(alike.case, runner.reference))
+    told = cause_as_met(known, host, MNN, alike.recipe)
     for part in (known.note.splitlines()[0] or told.title, told.id, told.history, f"when: {told.sentence}"):
         assert markdown.inline(part)[:100] in text, text
+    assert "| not on |" not in text, "it says that no good release is known beside the one that it names"
     assert "grown" not in text, "it names a model that is not beside it"
     assert "\n\n| | |\n" in text, "a table that no empty line goes before is none"
 
