@@ -83,11 +83,15 @@ def main() -> None:
     if "--child" in sys.argv:
         child(*sys.argv[2:])
     given = sys.argv[1:]
-    if given and (not (Path(given[0]) / "model.onnx").is_file() or not "".join(given[1:] or "1").isdecimal()):
-        print(
-            USAGE if {"-h", "--help"} & {*given} else f"{USAGE}\n\nno model.onnx in {given[0]}, or TRIES is no number"
-        )
-        sys.exit(0 if {"-h", "--help"} & {*given} else NOT_TRIED)
+    if {"-h", "--help"} & {*given}:
+        print(USAGE)
+        sys.exit(0)
+    if given and not (Path(given[0]) / "model.onnx").is_file():
+        print(f"{USAGE}\n\nno model.onnx in {given[0]}")
+        sys.exit(NOT_TRIED)
+    if given[2:] or not all(tries.isdecimal() and int(tries) for tries in given[1:]):
+        print(f"{USAGE}\n\nTRIES is a number from 1 on, not {' '.join(given[1:])}")
+        sys.exit(NOT_TRIED)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(given[0]).resolve() if given else here(Path(place))
         report(folder, int(given[1]) if given[1:] else TRIES, own=not given)

@@ -202,7 +202,8 @@ def test_a_system_that_is_not_there_and_a_script_that_cannot_read_its_data_repro
 
 def test_the_script_says_how_it_is_called(tmp_path):
     folder = written(saved_relu(target="toy"), f"{TOYS}:TOY", tmp_path)
-    asked = [(["--help"], 0, "usage:"), (["nowhere"], 2, "no model.onnx in nowhere"), ([".", "often"], 2, "no number")]
+    asked = [(["--help"], 0, "usage:"), (["nowhere"], 2, "no model.onnx in nowhere")]
+    asked += [([".", *tries], 2, "TRIES is a number from 1 on") for tries in (["often"], ["0"], ["2", "3"])]
     for given, status, said in asked:
         command = [sys.executable, "-I", "reproduce.py", *given]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 from driftnet.model.artifact import Artifact, Layer
-from driftnet.model.graph import Node
+from driftnet.model.graph import Graph, Node
 from driftnet.model.verdict import Kind, Word
 from driftnet.oracle.artifact.simulated import tier as simulation
-from driftnet.oracle.artifact.simulated.trace import regions_of
+from driftnet.oracle.artifact.simulated.trace import merged, regions_of
 from driftnet.oracle.artifact.simulated.weights import Weights, layers_of, problem
 from driftnet.oracle.ball_arithmetic.ball import Ball
 from driftnet.oracle.judge import judge
@@ -111,6 +111,15 @@ def test_equal_nodes_that_the_converter_kept_are_two_where_it_fused_what_follows
     )
     lost = ask(runner, case, said, on_grid(branch, 2 / 127))
     assert lost.word is Word.DIVERGES, f"one branch lost: got {lost.word}, should diverge"
+
+
+def test_two_draws_of_one_operand_are_no_common_subexpression():
+    trace = read_trace(oracle.told(artifact([operation("a", "x", "a", "codes")], {"a": 0.3})))
+    for op, kept in [("Tanh", ("a", "a")), ("RandomNormalLike", ("a", "b"))]:
+        nodes = [Node(op, ("x",), (name,), {}) for name in "ab"]
+        graph = Graph((*nodes, Node("Mul", ("a", "b"), ("y",), {})), {}, frozenset(), ("x",), ("y",), 15)
+        read = merged(graph, trace).nodes[-1].inputs
+        assert read == kept, f"what is read of two {op}: got {read}, should be {kept}"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from driftnet.model.artifact import Operation
-from driftnet.model.graph import Graph, Node, Values
+from driftnet.model.graph import Graph, Node, Values, nested
 from driftnet.model.operators import Trait, having
 from driftnet.oracle.artifact.verified.names import attributes_of, content
 from driftnet.oracle.scheme.artifact_trace import Grid, Trace
@@ -99,7 +99,8 @@ def merged(model: Graph, trace: Trace) -> Graph:
         read = replace(node, inputs=tuple(called.get(name, name) for name in node.inputs))
         operands = [content(model.constants.get(name), name) for name in read.inputs]
         form = (node.op, len(node.outputs), *operands, *sorted(attributes_of(node).items()))
-        twin = first.setdefault(form, node) if node.op not in RANDOM else node
+        drawn = any(inner.op in RANDOM for inner in nested([node], model.opset))
+        twin = node if drawn else first.setdefault(form, node)
         own = {node.name, *node.outputs} - {""}
         if there.isdisjoint(own) and own.isdisjoint(model.outputs) and trace.start(twin.outputs[0]):
             called.update(zip(node.outputs, twin.outputs))
