@@ -8,8 +8,9 @@ from driftnet.causes.facts import Value
 from driftnet.causes.host import hosts
 from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.meeting import Meeting, meetings
+from driftnet.diagnosis.attribution import mends
 from driftnet.findings.issues import VALUES, symptom_of
-from driftnet.findings.trial import Trial, look, watch_cut
+from driftnet.findings.trial import Trial, look, watch, watch_cut
 from driftnet.model import external_data
 from driftnet.model.feeds import made_up
 from driftnet.model.inspect import Case, computing
@@ -129,9 +130,10 @@ def _alike(said: str, known: str) -> bool:
 
 
 def _cures(trial: Trial, meeting: Meeting, values: Callable[[str], Sequence[Value]]) -> list[Recipe]:
-    """The ways out by options under which the place agrees."""
-    ways = meeting.ways_out(values)
-    return [w for w in ways if look(replace(trial, recipe=remedied(trial.target, trial.recipe, w))).word is Word.AGREES]
+    """The ways out by options that mend the place."""
+    ways, verdict = meeting.ways_out(values), look(trial)
+    tried = [(way, replace(trial, recipe=remedied(trial.target, trial.recipe, way))) for way in ways]
+    return [way for way, other in tried if mends(trial, verdict, other, watch)]
 
 
 def _shapes(case: Case) -> str:

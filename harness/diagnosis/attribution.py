@@ -11,10 +11,11 @@ from typing import Any
 
 import onnx
 from driftnet.findings.trial import Ran, Trial
+from driftnet.model.arrays import distance
 from driftnet.model.inference import InferenceError, inlined
 from driftnet.model.inspect import graph_inputs
 from driftnet.model.schemas import schema_of
-from driftnet.model.verdict import Tier, Verdict, Word
+from driftnet.model.verdict import WITHOUT_NOISE, Tier, Verdict, Word
 from driftnet.reduce.problem import shrink
 from driftnet.targets.environments import onnx_engine
 from driftnet.targets.recipe import Recipe, canonical
@@ -94,6 +95,9 @@ def without_functions(trial: Trial) -> Trial:
 
 
 SIMPLIFIED, INLINED = "simplified by onnxruntime", "functions inlined"
+LEFT = 0.5
+"""The share of the error of a wrong value that a remedy may leave."""
+
 REWRITES: Mapping[str, Callable[[Trial], Trial]] = {
     "symbolic dims frozen": frozen,
     INLINED: without_functions,
@@ -133,13 +137,12 @@ def remedies(trial: Trial, verdict: Verdict, watch: Watch) -> Iterator[Remedy]:
     fewest parts. First what changes least: a default that is stated."""
 
     def cures(name: str, value: Any) -> bool:
-        found, _ = watch(with_options(trial, {name: value}))
-        return is_cured(verdict, found)
+        return mends(trial, verdict, with_options(trial, {name: value}), watch)
 
     def rewritten(names: Iterable[str]) -> list[Remedy]:
         found = [Remedy(MODEL, name, "convert") for name in names]
         made = ((one, under(trial, one)) for one in found)
-        return [one for one, other in made if other is not trial and is_cured(verdict, watch(other)[0])]
+        return [one for one, other in made if other is not trial and mends(trial, verdict, other, watch)]
 
     if every := rewritten([EVERY]):  # most often no default matters: then they are not asked one by one
         yield from rewritten(dict.fromkeys(_said(*pair) for pair in _unstated(trial.case.proto))) or every
@@ -154,9 +157,22 @@ def remedies(trial: Trial, verdict: Verdict, watch: Watch) -> Iterator[Remedy]:
     yield from rewritten(REWRITES)
 
 
-def is_cured(before: Verdict, after: Verdict) -> bool:
-    """Whether a failure, `before`, is gone."""
-    return after.word is Word.AGREES or (after.word is Word.ABSTAINS and before.word is not Word.DIVERGES)
+def mends(trial: Trial, verdict: Verdict, other: Trial, watch: Watch) -> bool:
+    """Whether a failure of `trial`, `verdict`, is gone from `other`, the same under a remedy. Where values are wrong
+    that no noise of quantizing is in, the worst of them is much closer to the right one, too: a bound that is wider
+    mends nothing."""
+    after, seen = watch(other)
+    if after.word is Word.ABSTAINS:
+        return verdict.word is not Word.DIVERGES
+    if after.word is not Word.AGREES or not verdict.in_values or verdict.tier not in WITHOUT_NOISE:
+        return after.word is Word.AGREES
+    before = watch(trial)[1]
+    runs = [one.outputs[verdict.feed] for one in (before, seen) if one and one.outputs]
+    right = trial.runner.reference.run(trial.case).outputs[verdict.feed] if len(runs) == 2 else {}
+    if verdict.output not in right or any(run[verdict.output].shape != right[verdict.output].shape for run in runs):
+        return True  # the verdicts are all there is
+    was, left = (float(distance(run[verdict.output], right[verdict.output])[verdict.at].max(initial=0)) for run in runs)
+    return not was or (left < was and left <= LEFT * was)
 
 
 def stage_at_fault(trial: Trial, verdict: Verdict, found: Sequence[Remedy], watch: Watch) -> str:

@@ -20,7 +20,7 @@ from driftnet.diagnosis.inquiry import BUDGET, Found, Inquiry, undecided, vouche
 from driftnet.diagnosis.inside import Inside, look_inside
 from driftnet.diagnosis.localize import alike
 from driftnet.diagnosis.result import Checked, Cost, Culprit
-from driftnet.diagnosis.search import is_explained, locate_faults, survey_windows, to_narrow
+from driftnet.diagnosis.search import is_explained, locate_faults, places, survey_windows, to_narrow
 from driftnet.diagnosis.usability import nothing_quantized
 from driftnet.diagnosis.views import along_the_depth
 from driftnet.diagnosis.weighing import weigh, weigh_excuses
@@ -276,21 +276,23 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
 
 
 def _search(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found) -> None:
-    """Look for the faults window by window, then, where these explain nothing, across the seams between them; and for
-    what they do to the outputs."""
+    """Look for the faults window by window, then, where these explain nothing, at the places that known causes name and
+    across the seams between windows; and for what they do to the outputs."""
     whole = checked.verdict
     weighing = replace(inquiry, spared=WEIGHED * inquiry.spared)
     if lost := undecided(checked) and not inquiry.inside:
         locate_faults(inquiry, recorded, [], whole, found, lost)
     known, windows = bool(found.faults), split(inquiry.case, recorded)
-    for pieces in (windows, seams(inquiry.case, windows)):
+    last = seams(inquiry.case, windows)
+    named = [] if whole.failed and not whole.in_values else places(inquiry, windows)
+    for pieces in (windows, *([named] if named else []), last):
         if pieces is not windows and (known or is_explained(inquiry.case, checked, found)):
             break
         before = len(found.judged)
         kept = VOUCHING * inquiry.allowance.left if known and math.isfinite(inquiry.allowance.left) else 0.0
         survey_windows(replace(inquiry, spared=max(inquiry.spared, kept)), recorded, whole, found, pieces)
         failing = to_narrow(inquiry.trial.target.name, found.judged[before:], whole)
-        if failing or not (pieces is windows or found.faults or lost):
+        if failing or not (pieces is not last or found.faults or lost):
             found.unlocated = locate_faults(inquiry, recorded, failing, whole, found) or found.unlocated
         weigh(weighing, recorded, checked, found)
     verdicts = [*(judged.verdict for judged in found.judged), *(fault.verdict for fault in found.faults)]

@@ -82,6 +82,7 @@ def _doubtful(case: Case, found: Found, serious: Sequence[Fault], rule: str) -> 
         return judged.verdict.in_values and (bool(rule) or harmless)
 
     affirmed = {node for judged in found.judged if is_right(judged) for node in judged.nodes}
+    affirmed -= set() if rule else wrong  # the bound of a larger window may allow what they do
     live, graph = live_nodes(case), case.proto.graph
     doubtful = Counter(graph.node[i].op_type for i in live if i not in affirmed)
     return doubtful, 1 - doubtful.total() / max(1, len(live))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from driftnet.causes.record import Status
-from driftnet.diagnosis.attribution import SIMPLIFIED, Remedy, Watch, is_cured, remedies, under
+from driftnet.diagnosis.attribution import SIMPLIFIED, Remedy, Watch, mends, remedies, under
 from driftnet.findings.explaining import explanation
 from driftnet.findings.issues import KnownIssue, symptom_of
 from driftnet.findings.trial import Trial
@@ -78,10 +78,10 @@ def _unlike(
         if ours != theirs:
             return f"its shape is {theirs}, this one {ours}"
     for cure in filter(partial(_tells, own), cures):
-        if not is_cured(found, watch(under(there, cure))[0]):
+        if not mends(there, found, under(there, cure), watch):
             return f"{cure} mends this, but not that"
     for cure in filter(partial(_tells, there), remedies(there, found, watch)):
-        if not is_cured(verdict, watch(under(own, cure))[0]):
+        if not mends(own, verdict, under(own, cure), watch):
             return f"{cure} mends that, but not this"
     return ""
 

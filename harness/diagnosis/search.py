@@ -5,11 +5,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from driftnet.causes.host import host_of
+from driftnet.causes.lookup import recipe_facts
+from driftnet.causes.meeting import Known, meetings
 from driftnet.diagnosis.inquiry import EXPLAINED, Found, Inquiry, is_wrong, names_of
 from driftnet.diagnosis.inside import look_inside, off
 from driftnet.diagnosis.localize import Search, alike, locate
 from driftnet.diagnosis.result import Checked
-from driftnet.model.inspect import Case, has_any
+from driftnet.findings.issues import VALUES, KnownIssues
+from driftnet.model.inspect import Case, computing, has_any
 from driftnet.model.operators import Trait
 from driftnet.model.submodel import Recording, UnrecordedError, reads, submodel
 from driftnet.model.verdict import Verdict
@@ -42,6 +46,27 @@ def survey_windows(
             inquiry.tell(f"windows: {len(seen)} of {live} nodes")
     except ExhaustedError:
         inquiry.tell("windows: the budget is spent")
+
+
+def places(inquiry: Inquiry, windows: Sequence[Window]) -> list[Window]:
+    """Where the model meets, or may meet, a cause of wrong values that is known: each place as a window of its own, for
+    in a larger one the bound may allow what the cause does."""
+    if not inquiry.known_issues:
+        return []
+    known: dict[object, Known] = {}
+    for issue in KnownIssues.of(inquiry.known_issues, inquiry.trial.target.name):
+        for cause in issue.causes if issue.saved.kind in VALUES and not issue.saved.rule else ():
+            seen = recipe_facts(inquiry.trial.target, issue.saved.recipe)
+            known.setdefault(cause.trigger, Known(cause, seen, issue.saved.coarse))
+    unit_of = {node: unit for window in windows for unit in window for node in unit}
+    indices = computing(inquiry.case.proto.graph)
+    facts = recipe_facts(inquiry.trial.target, inquiry.trial.recipe)
+    found: dict[Window, None] = {}
+    for meeting in meetings([host_of(inquiry.case)], [*known.values()], facts):
+        nodes = [indices[i] for i in meeting.place]
+        if all(node in unit_of for node in nodes):
+            found[tuple(sorted({unit_of[node] for node in nodes}))] = None
+    return [place for place in found if place not in windows]
 
 
 def is_explained(case: Case, checked: Checked, found: Found) -> bool:

@@ -14,16 +14,12 @@ from driftnet.diagnosis.result import Checked
 from driftnet.diagnosis.views import distribution
 from driftnet.findings.trial import watch
 from driftnet.model.submodel import Recording, UnrecordedError, submodel
-from driftnet.model.verdict import Observation, Tier
+from driftnet.model.verdict import WITHOUT_NOISE, Observation
 from driftnet.model.windows import live_nodes
 from driftnet.oracle.judge import cut_tensors, of_nearest_codes, of_wrong_weights
 from driftnet.oracle.tolerances.table import LEAST_CHANGE, LEAST_SHARE, LOST
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.run.reference import ReferenceError
-
-FLOAT = (Tier.EXACT, Tier.RUNNING_ERROR, Tier.SAMPLING)
-"""The tiers that accuse what no noise of quantizing is in."""
-
 
 CUTTING = "codes that are cut, not rounded"
 """What excuses a part whose results are whole codes, but not the nearest, as its target declares."""
@@ -86,7 +82,7 @@ def _keep_drowned(inquiry: Inquiry, found: Found) -> None:
     weighed = {fault: said for fault in found.faults if (said := found.impacts.get(fault.nodes))}
     most = max((said.change for said in weighed.values()), default=0.0)
     for fault, said in weighed.items():
-        if inquiry.trial.quantizes and fault.verdict.tier in FLOAT and said.change**2 >= LEAST_SHARE * most**2:
+        if inquiry.trial.quantizes and fault.verdict.tier in WITHOUT_NOISE and said.change**2 >= LEAST_SHARE * most**2:
             found.impacts[fault.nodes] = replace(said, drowned=True)
 
 
@@ -119,7 +115,7 @@ def _impact(
         pair = of_wrong_weights(fault.case, seen, target=trial.target, options=trial.options, reference=recorded)
         if pair:
             return impact(inquiry.case, fault, pair[0], outputs, reference, innocent=pair[1])
-    noisy = trial.quantizes and fault.verdict.tier not in FLOAT
+    noisy = trial.quantizes and fault.verdict.tier not in WITHOUT_NOISE
     return impact(inquiry.case, fault, seen.outputs, outputs, reference, noisy=noisy)
 
 

@@ -112,6 +112,10 @@ class Tier(StrEnum):
     ERROR = "error"  # none of them: the oracle itself raised
 
 
+WITHOUT_NOISE = (Tier.EXACT, Tier.RUNNING_ERROR, Tier.SAMPLING)
+"""The tiers that accuse what no noise of quantizing is in."""
+
+
 class Kind(StrEnum):
     """What sort of finding. A crash's kind is the name of its signal, or exit-<status> where a process ended itself;
     these are the fixed ones."""

@@ -767,3 +767,46 @@ def test_what_a_reduced_crash_no_longer_has_is_not_at_fault_nor_where_the_same_s
     crash = Verdict(Word.CRASHES, stage="quantize", kind="SIGSEGV")
     again, other = (conclusion._needed(case, Fault(nodes, case, crash), {(0, 1): (1,)}) for nodes in ((2, 3), (1, 2)))
     assert (again.nodes, other.nodes) == ((3,), (1, 2))
+
+
+def exact_gelu(width: int, hidden: int):
+    """A feed-forward block whose Gelu is the exact one, in five nodes."""
+    draw = np.random.default_rng(0)
+
+    def normal(*shape):
+        return draw.normal(size=shape).astype(np.float32)
+
+    nodes = [
+        helper.make_node("LayerNormalization", ["x", "scale"], ["n"]),
+        helper.make_node("MatMul", ["n", "w1"], ["h"]),
+        helper.make_node("Div", ["h", "root"], ["d"]),
+        helper.make_node("Erf", ["d"], ["e"]),
+        helper.make_node("Add", ["e", "one"], ["a"]),
+        helper.make_node("Mul", ["h", "a"], ["m"]),
+        helper.make_node("Mul", ["m", "half"], ["g"]),
+        helper.make_node("MatMul", ["g", "w2"], ["y"]),
+    ]
+    constants = {
+        "scale": np.ones(width, np.float32),
+        "w1": normal(width, hidden) / np.float32(width**0.5),
+        "w2": normal(hidden, width) / np.float32(hidden**0.5),
+        "root": np.float32(2**0.5),
+        "one": np.float32(1),
+        "half": np.float32(0.5),
+    }
+    return models.case(nodes, {"x": normal(2, width)}, constants, outputs=[("y", TensorProto.FLOAT, (2, width))])
+
+
+def test_what_a_known_cause_names_is_judged_by_itself_where_the_bound_of_its_window_allows_what_it_does(runner):
+    trial = Trial(exact_gelu(64, 512), resolve("mnn"), {}, runner)
+    unknowing = check(trial, ())
+    assert unknowing.verdict.word is Word.AGREES, f"the bound of a window of all is tight: {unknowing.verdict.message}"
+    issue = KnownIssue(corpus.load(saved_case("c68653fa")))
+    checked = check(trial, [issue])
+    assert checked.verdict.word is Word.DIVERGES, "the tanh approximation passes for the exact Gelu"
+    (diagnosis,) = checked.diagnoses
+    assert diagnosis.examination.known == issue.id, f"known by {diagnosis.examination.known!r}, should be {issue.id}"
+    left = {"Div": 1, "Erf": 1, "Add": 1, "Mul": 2}
+    assert checked.doubtful == left, f"not verified are {checked.doubtful}, should be what is at fault, {left}"
+    told = [str(remedy) for remedy in diagnosis.remedies]
+    assert "fp16=True" not in told, f"{told} has what leaves the values as they are, under a wider bound"
