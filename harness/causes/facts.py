@@ -202,26 +202,50 @@ def _passes(host: Host, node: Node) -> bool | None:
 
 
 def _is_on_grid(host: Host, node: Node) -> bool:
-    """Whether what is quantized was made of codes of the same scale and zero point, and has only been moved, repeated
-    or chosen from since: such a pair of Q and DQ changes nothing, whoever leaves it out."""
+    """Whether what is quantized was made of codes of the same type, scale and zero point, along the same axis, and has
+    only been moved, repeated or chosen from since: such a pair of Q and DQ changes nothing, whoever leaves it out."""
 
     def is_alike(a: str, b: str) -> bool:
-        x, y = (host.array(name) if name else np.zeros((), np.uint8) for name in (a, b))
+        if not (a and b):  # a zero point that is not there is 0
+            x = host.array(a or b)
+            return a == b or (x is not None and bool((x == 0).all()))
+        x, y = host.array(a), host.array(b)
         return a == b or (x is not None and y is not None and x.dtype == y.dtype and np.array_equal(x, y))
 
+    def has_codes_of(maker: Node) -> bool:
+        typed = ((maker.input(0), node.outputs[0]), (maker.input(1), maker.outputs[0]))  # codes; floats as the scale
+        return (
+            all(is_alike(maker.input(k), node.input(k)) for k in (1, 2))
+            and all(host.dtype(a) == host.dtype(b) for a, b in typed)
+            and (is_one_scale or _along(host, maker) == _along(host, node))
+        )
+
+    scale = host.shape(node.input(1))
+    is_one_scale = scale is not None and all(n == 1 for n in scale)
     left, seen = [node.input(0)], set[str]()
     while left:
         seen.add(name := left.pop())
         made = host.makers.get(name)
         maker = host.graph.nodes[made[0]] if made else None
-        if maker and Trait.DEQUANTIZES in traits_of(maker.op):
-            if not all(is_alike(maker.input(k), node.input(k)) for k in (1, 2)):
+        traits = traits_of(maker.op) if maker else Trait(0)
+        passed = {n for n in maker.inputs if n and host.dtype(n) == host.dtype(name)} if maker else set[str]()
+        # Of several scales each is for its place along an axis: what moves elements hands them to others.
+        stays = Trait.ELEMENTWISE in traits and all(_equal(host.shape(n), host.shape(name)) for n in passed)
+        if maker and Trait.DEQUANTIZES in traits:
+            if not has_codes_of(maker):
                 return False
-        elif maker and traits_of(maker.op) & PASSING:
-            left += {n for n in maker.inputs if n and host.dtype(n) == host.dtype(name)} - seen
+        elif traits & PASSING and passed and (is_one_scale or stays):
+            left += passed - seen
         else:
             return False
     return True
+
+
+def _along(host: Host, node: Node) -> tuple[Any, int]:
+    """The axis that the scales of a Q or DQ are along, from the front where the rank is known, and of how many elements
+    each is, 0 where there is one for each place."""
+    axis, shape = _axis(node, host.graph.opset), host.shape(node.input(0))
+    return axis % len(shape) if shape and axis is not None else axis, node.attributes.get("block_size", 0)
 
 
 def _is_kept(host: Host, name: str, constant: str, result: str) -> bool | None:

@@ -254,6 +254,74 @@ def test_what_its_codes_hold_already_is_told_of_what_is_quantized(
     assert found[f"{len(moved) + 1}.on_grid"] is on_grid
 
 
+@pytest.mark.parametrize(
+    ("between", "by", "first", "last", "on_grid"),
+    [
+        (None, [0.5, 0.25], {"axis": 0}, {"axis": 0}, True),
+        (None, [0.5, 0.25], {"axis": 0}, {"axis": -2}, True),
+        ("Relu", [0.5, 0.25], {"axis": 0}, {"axis": 0}, True),
+        (None, [0.5, 0.25], {"axis": 0}, {"axis": 1}, False),
+        (None, 0.5, {"axis": 0}, {"axis": 1}, True),
+        ("Transpose", [0.5, 0.25], {"axis": 0}, {"axis": 0}, False),
+        ("Transpose", [0.5], {"axis": 0}, {"axis": 1}, True),
+        ("Tile", [0.5, 0.25], {"axis": 0}, {"axis": 0}, False),
+    ],
+)
+def test_scales_along_an_axis_hold_what_was_not_moved(
+    between: str | None, by: Any, first: dict[str, int], last: dict[str, int], on_grid: bool
+) -> None:
+    """Each is for its place: of what is transposed, or quantized along another axis, onnxruntime makes other codes."""
+    last_input = "a" if between is None else "b"
+    moved = [helper.make_node(between, ["a", *(["n"] if between == "Tile" else [])], ["b"])] if between else []
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["a"], **first),
+        *moved,
+        helper.make_node("QuantizeLinear", [last_input, "s", "z"], ["y"], **last),
+    ]
+    held = {"s": np.array(by, np.float32), "z": np.full_like(by, 3, np.uint8), "n": np.array([2, 1])}
+    found = facts(some(nodes, {"x": grid((2, 2)).astype(np.uint8)}, held, outputs=["y"]))[f"{len(nodes) - 1}.on_grid"]
+    assert found is on_grid, f"of {first}, {between}, {last} by {by} on_grid is {found}, should be {on_grid}"
+
+
+@pytest.mark.parametrize(
+    ("codes", "first", "last", "on_grid"),
+    [
+        (np.uint8, None, None, True),
+        (np.int8, None, None, False),
+        (np.int8, None, np.int8(0), True),
+        (np.int8, None, np.int8(1), False),
+        (np.int8, np.int8(0), None, False),
+    ],
+)
+def test_a_zero_point_that_is_not_there_is_0_of_the_type_of_the_codes(
+    codes: Any, first: Any, last: Any, on_grid: bool
+) -> None:
+    """What is quantized without one is uint8, whatever it was made of."""
+    held = {"s": np.float32(0.5)} | {k: v for k, v in {"first": first, "last": last}.items() if v is not None}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", *(["first"] if "first" in held else [])], ["a"]),
+        helper.make_node("QuantizeLinear", ["a", "s", *(["last"] if "last" in held else [])], ["y"]),
+    ]
+    found = facts(some(nodes, {"x": grid((2, 2)).astype(codes)}, held, outputs=["y"]))["1.on_grid"]
+    assert found is on_grid, f"of {codes.__name__}, {first} and {last}, on_grid is {found}, should be {on_grid}"
+
+
+def test_what_is_cast_between_or_joined_in_other_blocks_is_not_on_its_grid() -> None:
+    held = {"s": np.float32(0.5), "z": np.uint8(3), "h": np.float16(0.5)}
+    x = {"x": grid((2, 4)).astype(np.uint8)}
+    first = helper.make_node("DequantizeLinear", ["x", "s", "z"], ["a"])
+    cast = helper.make_node("Cast", ["a"], ["b"], to=TensorProto.FLOAT16)
+    last = helper.make_node("QuantizeLinear", ["b", "h", "z"], ["y"])
+    found = facts(some([first, cast, last], x, held, outputs=["y"], opset=21))["2.on_grid"]
+    assert found is False, f"of what is cast to float16 on_grid is {found}, should be False"
+    for size, on_grid in ((2, True), (4, False)):
+        held = {"s": np.full((2, 2), 0.5, np.float32)}
+        first = helper.make_node("DequantizeLinear", ["x", "s"], ["a"], axis=1, block_size=2)
+        last = helper.make_node("QuantizeLinear", ["a", "s"], ["y"], axis=1, block_size=size)
+        found = facts(some([first, last], x, held, outputs=["y"], opset=21))["1.on_grid"]
+        assert found is on_grid, f"of blocks of 2, then {size}, on_grid is {found}, should be {on_grid}"
+
+
 @pytest.mark.parametrize(("pads", "covered"), [([0, 3, 0, 0], True), ([2, 0, 0, 0], True), ([1, 2, 9, 9], False)])
 def test_whether_the_padding_before_is_as_long_as_the_image_is_told(pads: list[int], covered: bool) -> None:
     """No window may lie in it: MNN divides by the number of elements of one."""
