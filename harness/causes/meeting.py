@@ -3,8 +3,8 @@
 A place *meets* a cause where the trigger holds, and *may* meet it where that depends on what nobody knows without a
 run: the numbers that are fed, an option that the trigger was never tried under, or a trigger that is known to err.
 Numbers that are fed are taken to be finite, not all equal, nor all zero, and some of those that PRelu and its like read
-to be negative; some of what is computed to be 1 or more; sizes that are unknown to be other than 1, and what is resized
-to change its own: what depends on no more of them is met.
+to be negative; some of what is computed to be 1 or more, where it may be; sizes that are unknown to be other than 1,
+and what is resized to change its own: what depends on no more of them is met.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +31,8 @@ USUAL = {"same": False, "zeros": False, "finite": True, "nan": False}
 """What numbers are like of which nothing is known, by the last word of a fact."""
 BELOW_ZERO = frozenset(("Celu", "Elu", "LeakyRelu", "PRelu", "Selu", "Shrink"))  # no trait tells of these
 """Operators that do nothing to what is positive: who has one feeds it negative numbers."""
+UP_TO_ONE = frozenset(("Cos", "Erf", "GRU", "HardSigmoid", "LSTM", "Sigmoid", "Sin", "Softmax", "Softsign", "Tanh"))
+"""Operators that make nothing beyond 1, and 1 itself of few numbers or none; no trait tells of these."""
 DEPENDS = "it depends on"
 """How it is said what only a run could tell."""
 ADVICE = 3
@@ -216,18 +218,22 @@ def _doubts(known: Known, options: Facts) -> str:
 
 
 def _usually(region: Region, facts: Facts) -> bool:
-    """Whether a region holds for numbers as they usually are."""
-    usual = {atom.fact: _usual(atom, facts) for atom in region.atoms if atom.holds(facts) is None}
-    return bool(usual) and all(atom.holds(usual) for atom in region.atoms if atom.fact in usual)
+    """Whether a region holds for numbers as they usually are: of each that is unknown every condition has to be one
+    of which that is told, and what is taken of it has to meet them all."""
+    unknown = [atom for atom in region.atoms if atom.holds(facts) is None]
+    usual = {(atom.fact, _usual(atom, facts)) for atom in unknown}
+    return bool(usual) and all(atom.holds({atom.fact: v}) for atom in unknown for fact, v in usual if fact == atom.fact)
 
 
 def _usual(atom: Atom, facts: Facts) -> Value:
+    """A value that the unknown fact of a condition usually has, as far as that condition asks; None where nobody knows:
+    a size that is no 1 may be any other."""
     op, _, what = facts.get(f"{atom.role}.op"), *atom.fact.partition(".")[1:]
     if what == "in.0.negative" and op in BELOW_ZERO:
         return True
     if (".dim." in what or what == "axis.size") and (atom.test, atom.value) in (("not", 1), ("least", 2)):
         return 2
-    if what == "out.0.magnitude" and (atom.test, atom.value) == ("least", 1):
+    if what == "out.0.magnitude" and (atom.test, atom.value) == ("least", 1) and op not in UP_TO_ONE:
         return 1
     if what == "out.0.like.0" and op == "Resize":
         return False

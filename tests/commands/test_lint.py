@@ -186,6 +186,33 @@ def test_a_size_that_is_unknown_is_expected_to_be_other_than_one(lint):
     assert {m["cause"] for m in result["may"]} == {"one_aaaaaaaa", "many_aaaaaaaa"}
 
 
+SIZE, MAGNITUDE = "0.in.0.dim.0", "0.out.0.magnitude"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize(
+    ("op", "fact", "asked", "where"),
+    [
+        ("Relu", SIZE, ({"least": 2}, {"not": 1}), "met"),
+        ("Relu", SIZE, ({"least": 2}, {"most": 8}), "may"),
+        ("Relu", SIZE, ({"not": 1}, {"most": 2}), "may"),
+        ("Relu", SIZE, ({"not": 1}, {"in": [1, 2]}), "may"),
+        ("Relu", SIZE, ({"not": 1}, {"not": 8}), "may"),
+        ("Relu", MAGNITUDE, ({"least": 1}, {"most": 1}), "may"),
+        ("Relu", MAGNITUDE, ({"least": 1},), "met"),
+        ("Sigmoid", MAGNITUDE, ({"least": 1},), "may"),
+        ("Tanh", MAGNITUDE, ({"least": 1},), "may"),
+    ],
+)
+def test_what_is_expected_of_a_number_meets_every_condition_in_whatever_order(lint, op, fact, asked, where, order):
+    """Of a batch of which nobody knows anything it was said that it is met where it is 2."""
+    known = cause("one_aaaaaaaa", {"fact": "0.op", "is": op}, *({"fact": fact} | one for one in asked[::order]))
+    symbolic = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])
+    result = lint([helper.make_node(op, ["x"], ["y"])], known, inputs=[symbolic])
+    told = next((key for key in ("met", "may") if result[key]), "nothing")
+    assert told == where, f"{op} with {fact} {asked[::order]} is {told}, should be {where}"
+
+
 @pytest.mark.parametrize(
     ("known", "why"),
     [
