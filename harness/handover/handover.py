@@ -18,7 +18,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import driftnet
 import numpy as np
 from driftnet.causes.host import host_of
 from driftnet.causes.impact import Severity, severity_of
@@ -41,7 +40,7 @@ from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier
 from driftnet.oracle.second_opinion import Blame
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, installs
-from driftnet.targets.interface import STAGES
+from driftnet.targets.interface import OURS, STAGES
 from driftnet.targets.recipe import effective, validated
 from driftnet.util.files import replace_text
 from driftnet.util.options import written
@@ -63,8 +62,6 @@ INSPECTED = """Path("as_written.onnx").write_bytes({}(artifact, options)["model"
 
 NEEDED = ("onnx", "numpy", "onnxruntime")
 LOG_LINES, SHOWN_ELEMENTS, TITLE, FRAMES = 20, 64, 120, 12
-OURS = f"{Path(driftnet.__file__).parent.name}/"
-"""How frames of driftnet itself begin."""
 TEST_SECONDS, TESTS = 120, 5
 """For the script to say of a control that it does not fail, and how often it runs that: in the sandbox it has been run
 as often as it takes to see the failure."""

@@ -23,6 +23,8 @@ Answers = List[Dict[str, np.ndarray]]  # noqa: UP006
 """Of execute: {output: array}, one a feed."""
 Options = Mapping[str, Any]
 STAGES = ("convert", "quantize", "execute")
+OURS = "driftnet/"
+"""How a worker's frames of driftnet itself begin."""
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,8 @@ def test_an_error_keeps_the_process(worker: Worker) -> None:
 def test_an_error_says_where_it_was_raised(worker: Worker) -> None:
     frames = call(worker, "raise_value_error").frames
     assert frames[0] == "tests/support/sandbox_faults.py raise_value_error", f"the frames are {frames}"
+    own = "driftnet/run/sandbox/inside.py _answer"
+    assert frames[-1] == own, f"the outermost frame is {frames[-1]}, should be {own}, wherever driftnet is installed"
     assert call(worker, "echo", 1).frames == ()
 
 

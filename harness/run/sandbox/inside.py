@@ -460,12 +460,17 @@ def _send(pipe: socket.socket, message: interface.Encoded) -> None:
 
 
 def _frames(error: Exception) -> list[str]:
-    """Where `error` was raised, innermost first, as "package/module.py function"; built-in modules as they are."""
+    """Where `error` was raised, innermost first, as "package/module.py function"; built-in modules as they are.
+
+    A frame of driftnet begins with `interface.OURS`, wherever it is installed.
+    """
+    own = os.path.dirname(os.path.dirname(interface.__file__)) + os.sep
     frames = []
     for frame in traceback.extract_tb(error.__traceback__)[-FRAMES:]:
-        entry = max((e for e in sys.path if e and frame.filename.startswith(e + os.sep)), key=len, default="")
-        where = os.path.relpath(frame.filename, entry) if entry else os.path.basename(frame.filename)
-        frames.append(f"{where} {frame.name}")
+        path = frame.filename
+        entry = max((e for e in sys.path if e and path.startswith(e + os.sep)), key=len, default="")
+        where = os.path.relpath(path, entry) if entry else os.path.basename(path)
+        frames.append(f"{interface.OURS + path[len(own) :] if path.startswith(own) else where} {frame.name}")
     return frames[::-1]
 
 
