@@ -31,8 +31,9 @@ USUAL = {"same": False, "zeros": False, "finite": True, "nan": False}
 """What numbers are like of which nothing is known, by the last word of a fact."""
 BELOW_ZERO = frozenset(("Celu", "Elu", "LeakyRelu", "PRelu", "Selu", "Shrink"))  # no trait tells of these
 """Operators that do nothing to what is positive: who has one feeds it negative numbers."""
+# no trait tells how far results reach
 UP_TO_ONE = frozenset(("Cos", "Erf", "GRU", "HardSigmoid", "LSTM", "Sigmoid", "Sin", "Softmax", "Softsign", "Tanh"))
-"""Operators that make nothing beyond 1, and 1 itself of few numbers or none; no trait tells of these."""
+"""Operators that make nothing beyond 1, and 1 itself of few numbers or none."""
 DEPENDS = "it depends on"
 """How it is said what only a run could tell."""
 ADVICE = 3
