@@ -2,8 +2,10 @@
 
 Exporters write names like `/stft/Conv_output_0` and `input:0`, which are paths, ports or flags to some system.
 What a tensor is called is nobody's fault, and no finding; so odd names are replaced before a model leaves the harness,
-and put back in whatever a target answers: outputs, messages, what it tells of an artifact. A model whose weights lie in
-files beside it is left as it is: it is taken where it lies.
+and put back in whatever a target answers: outputs, messages, what it tells of an artifact. One that extends another
+(`/a` and `/a_scale`) does so still, and what a node is called too: systems make such names themselves, and theirs clash
+with the model's own or do not. A model whose weights lie in files beside it is left as it is: it is taken where it
+lies.
 """
 
 import re
@@ -21,14 +23,16 @@ from driftnet.model.inspect import Case, Feed, bodies
 from driftnet.model.verdict import Observation
 
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+REST = re.compile(r"[A-Za-z0-9_.-]*\Z")
 STEM = "tensor"
 
 
 @dataclass(frozen=True, eq=False)
 class Names:
-    """plain: the plain name of each tensor whose own is odd, and of nothing else."""
+    """plain: the plain name of each tensor whose own is odd, and of nothing else; stem: what each begins with."""
 
     plain: Mapping[str, str] = field(default_factory=dict)
+    stem: str = STEM
 
     def feed(self, given: Feed) -> dict[str, np.ndarray]:
         """Tensors by the names that a target knows."""
@@ -88,8 +92,7 @@ class Names:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        stem = re.escape(next(iter(self.plain.values())).rstrip("0123456789_"))
-        return re.compile(rf"{stem}\d+_")
+        return re.compile(rf"{self.stem}\d+_")
 
 
 @lru_cache(maxsize=2)
@@ -99,16 +102,26 @@ def plainly_named(case: Case) -> tuple[Case, Names]:
     odd = [name for name in names if name and not PLAIN.fullmatch(name)]
     if not odd or case.file:
         return case, Names()
-    stem = STEM
-    while any(stem in name for name in names):
+    stem, nodes = STEM, [node.name for node in case.proto.graph.node]
+    while any(stem in name for name in (*names, *nodes)):
         stem = f"x{stem}"
-    found = Names(
-        {name: f"{stem}{k}_" for k, name in enumerate(odd)}
-    )  # the end of the number is plain whatever follows
+    known = frozenset(odd)
+    roots = {name: _root(name, known) for name in (*odd, *nodes)}
+    numbered = dict.fromkeys(roots[name] for name in odd)
+    stems = {root: f"{stem}{k}_" for k, root in enumerate(numbered)}  # the number's end is plain whatever follows
+    found = Names({name: stems[roots[name]] + name.removeprefix(roots[name]) for name in odd}, stem)
     model = deepcopy(case.proto)
     _rename(model.graph, lambda name: found.plain.get(name, name))
+    for node in model.graph.node:
+        node.name = stems.get(roots[node.name], roots[node.name]) + node.name.removeprefix(roots[node.name])
     feeds, calibration = (tuple(map(found.feed, runs)) for runs in (case.feeds, case.calibration))
     return replace(case, model=model.SerializeToString(), feeds=feeds, calibration=calibration), found
+
+
+def _root(name: str, known: frozenset[str]) -> str:
+    """The shortest of the names that are known which `name` extends, by what is plain; itself where it extends none."""
+    behind = len(name) - len(REST.search(name)[0])  # type: ignore[index]
+    return next((name[:k] for k in range(max(behind, 1), len(name)) if name[:k] in known), name)
 
 
 def _names(graph: onnx.GraphProto) -> Iterator[str]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
+from driftnet.findings.corpus import load
 from driftnet.findings.trial import Trial, watch
 from driftnet.model.inspect import bodies
 from driftnet.model.verdict import Observation, Outcome, StageRun, Word
@@ -15,6 +16,7 @@ from driftnet.targets.environments import resolve
 from onnx import TensorProto, helper
 
 from tests.support import models
+from tests.support.paths import saved_case
 
 ODD = ("/stft/Conv_output_0", "serving_default_input_2:0", "--out", "ä b")
 
@@ -75,6 +77,33 @@ def test_what_a_target_says_is_told_in_the_names_of_the_model():
     told = f"cannot lower '{names.plain[ODD[0]]}' and {names.plain[ODD[1]]}2, tensor9999_ neither"
     (run,) = names.observation(Observation((StageRun("convert", Outcome.ERROR, told),))).stages
     assert run.message == f"cannot lower '{ODD[0]}' and {ODD[1]}2, tensor9999_ neither"
+
+
+def test_names_that_extend_one_another_do_so_still():
+    """Systems make names such as /a_scale themselves: whether theirs clash with a model's own must not change, and
+    told again in the model's names those of the system are no others than it makes."""
+    own = ["/a", "/a_scale", "/a_scale_2", "/a/b", "/a/b_scale"]
+    nodes = [
+        helper.make_node("Relu", [before], [made], name=f"{made}_QuantizeLinear")
+        for before, made in zip(["x", *own], own)
+    ]
+    case = models.case(nodes, {"x": models.grid((2,))}, outputs=[(own[-1], TensorProto.FLOAT, (2,))])
+    plain, names = plainly_named(case)
+    made = [node.output[0] for node in plain.proto.graph.node]
+    a, b = made[0], made[3]
+    assert made == [a, f"{a}_scale", f"{a}_scale_2", b, f"{b}_scale"], f"got {made}, should extend {a} and {b}"
+    called = [node.name for node in plain.proto.graph.node]
+    assert called == [f"{name}_QuantizeLinear" for name in made], f"got {called}, should be called after {made}"
+    told = [node.output[0] for node in onnx.ModelProto.FromString(names.model(plain.model)).graph.node]
+    assert told == own, f"got {told}, should be {own} again"
+
+
+def test_a_name_clash_of_the_quantizer_shows_as_it_does_outside(runner):
+    """A model with X and X_scale, both odd: under others it made an artifact that seemed to hold X_scale twice, where
+    the quantizer itself refuses the model."""
+    saved = load(saved_case("64d50bc7"))
+    _, seen = watch(Trial(saved.case, resolve(saved.target), saved.recipe, runner))
+    assert "Graph is not a DAG" in seen.last.message, f"got {seen.last.message!r}, should be what the quantizer says"
 
 
 def test_a_name_that_looks_like_one_of_ours_is_taken_for_none(runner):

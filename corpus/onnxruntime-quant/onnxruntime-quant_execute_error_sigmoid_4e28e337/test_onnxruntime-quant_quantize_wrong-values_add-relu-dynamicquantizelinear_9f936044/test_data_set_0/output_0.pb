@@ -1,1 +1,0 @@
-B,/alpha_head/alpha_head.1/Relu_output_0_scaleJ€€;
