@@ -125,7 +125,7 @@ def of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
                 yield "axis.first", axis in (0, -len(shape))
                 yield "axis.last", axis in (-1, len(shape) - 1)
                 if -len(shape) <= axis < len(shape):
-                    yield "axis.size", _along(node, host.graph.opset, shape, axis)
+                    yield "axis.size", _length(node, host.graph.opset, shape, axis)
         case ["twin"]:
             yield "twin", any(name in host.twins for name in node.outputs)
         case ["passes"]:
@@ -269,7 +269,7 @@ def _axis(node: Node, opset: int) -> Any:
     return node.attributes.get("axis", default)
 
 
-def _along(node: Node, opset: int, shape: Dims, axis: int) -> int | None:
+def _length(node: Node, opset: int, shape: Dims, axis: int) -> int | None:
     """How many elements lie along the axis; below opset 13 a Softmax goes over all axes from it on, as one."""
     flat = node.op in ("Softmax", "LogSoftmax", "Hardmax") and opset < 13  # no trait tells what a version changed
     dims = shape[axis:] if flat else (shape[axis],)

@@ -32,6 +32,7 @@ WRONG: Mapping[str, str] = {
     r"\bbias\b": "bias",
     r"zero point": "zero point",
     r"scale .*\b0\b|scale is 0": "scale of zero",
+    r"uses .* of its codes": "codes unused",
     r"\brange\b|\bscale\b": "scale",
     r"is not the float model's": "operator changed",
     r"on the same operands makes": "operator computes something else",
@@ -45,6 +46,10 @@ WRONG: Mapping[str, str] = {
 
 TELLING = ("constant saturates", "infinite scale", "no range", "operator removed", "small numbers lost")
 """Classes in which all that was read came from one function of the quantizer."""
+
+
+SINGULAR = (*TELLING, "codes unused")
+"""Classes that a bug of another class does not show as, whatever its operators are."""
 
 
 CHECKS = ("RuntimeError",)

@@ -20,7 +20,14 @@ from driftnet.diagnosis.inquiry import BUDGET, Found, Inquiry, undecided, vouche
 from driftnet.diagnosis.inside import Inside, look_inside
 from driftnet.diagnosis.localize import alike
 from driftnet.diagnosis.result import Checked, Cost, Culprit
-from driftnet.diagnosis.search import is_explained, locate_faults, places, survey_windows, to_narrow
+from driftnet.diagnosis.search import (
+    is_explained,
+    locate_faults,
+    locate_what_is_told,
+    places,
+    survey_windows,
+    to_narrow,
+)
 from driftnet.diagnosis.usability import nothing_quantized
 from driftnet.diagnosis.views import along_the_depth
 from driftnet.diagnosis.weighing import weigh, weigh_excuses
@@ -280,6 +287,7 @@ def _search(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Foun
     across the seams between windows; and for what they do to the outputs."""
     whole = checked.verdict
     weighing = replace(inquiry, spared=WEIGHED * inquiry.spared)
+    locate_what_is_told(inquiry, recorded, found)
     if lost := undecided(checked) and not inquiry.inside:
         locate_faults(inquiry, recorded, [], whole, found, lost)
     known, windows = bool(found.faults), split(inquiry.case, recorded)

@@ -19,12 +19,14 @@ from driftnet.model.inspect import Case, computing
 from driftnet.model.signature import folder_name
 from driftnet.model.verdict import Kind, Verdict, Word
 from driftnet.reduce.problem import ExhaustedError
-from driftnet.reduce.reducer import INTERRUPTED
+from driftnet.reduce.reducer import INTERRUPTED, MINIMAL
 
 RESERVED = 60
 """Runs that a reduction leaves for confirming it and for trying options."""
 REDUCED = 0.8
 """The share of the CPU time left that a reduction may take: what it comes to is confirmed in the rest."""
+BLAMED = 8
+"""Nodes that are named of a reduction that was not finished: of more of them most have no part in it."""
 DIAGNOSED = 3
 """Faults of different operators that are examined, each; of the others the nodes are named."""
 
@@ -90,6 +92,8 @@ def _name_what_is_left(inquiry: Inquiry, whole: Verdict, found: Found, asked: _A
     left = _left(inquiry.case, finding.named) if finding and finding.named else ()
     fewer = not whole.in_values and set(left) < set(asked.nodes)
     if not left or (asked.nodes and not fewer):
+        return
+    if not asked.nodes and finding and finding.ended != MINIMAL and len(left) > BLAMED:
         return
     if fewer:
         found.needed[asked.nodes] = left

@@ -6,6 +6,7 @@ is halved as long as a half fails, and delta debugging takes what is left; a mod
 as a whole.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +18,9 @@ from driftnet.model.verdict import MADE_TWICE, Verdict, Word
 from driftnet.model.windows import Judged, live_nodes
 from driftnet.reduce.passes import bisect
 from driftnet.reduce.problem import shrink
+
+TOLD = 6
+"""Parts that are run of those that a message names: a run each, most often of the first alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,13 +76,44 @@ def alike(target: str, found: Verdict, wanted: Verdict) -> bool:
     return coarse(target, found) == coarse(target, wanted)
 
 
-def locate(search: Search, failing: Sequence[Judged], whole: Verdict, suspects: Sequence[str] = ()) -> Iterator[Fault]:
+def locate_told(search: Search, whole: Verdict) -> Iterator[Fault]:
+    """The faults among what the message of `whole`, a model of which nothing comes out, names: each such node with what
+    makes its operands, and each such tensor with what makes it and one of its readers. A run or two of these tell what
+    the windows of a large model may have no time to."""
+    graph, live = search.case.proto.graph, set(live_nodes(search.case))
+    makers = {name: i for i in live for name in graph.node[i].output if name}
+    tried: dict[tuple[int, ...], None] = {}
+    for name in _told(search.case, whole.message):
+        for i in sorted(live):
+            node = graph.node[i]
+            if node.name == name:
+                tried |= {(i,): None, tuple(sorted({i} | {makers[x] for x in reads(node) if x in makers})): None}
+            if name in reads(node):
+                tried |= {tuple(sorted({i, makers.get(name, i)})): None}
+    for nodes in list(tried)[:TOLD]:
+        if fault := search.fault(nodes, whole):
+            yield from _narrowed(search, fault)
+            return
+
+
+def _told(case: Case, message: str) -> list[str]:
+    """The nodes and tensors of `case` that `message` names, the longest names first: a short one may be a word."""
+    graph = case.proto.graph
+    names = {name for node in graph.node for name in (node.name, *node.input, *node.output) if name and name in message}
+    said = (name for name in names if re.search(rf"(?<![\w./]){re.escape(name)}(?![\w/])", message))
+    return sorted(said, key=lambda name: (-len(name), name))
+
+
+def locate(
+    search: Search, failing: Sequence[Judged], whole: Verdict, suspects: Sequence[str] = (), known: Sequence[Fault] = ()
+) -> Iterator[Fault]:
     """The faults of a model, each as soon as it is found; first those that fail as the whole does.
 
     failing    windows that failed;   whole   the verdict on the model, which is bisected where no window explains it
     suspects   tensors that are wrong in the intact artifact, though what makes them is right by itself
+    known      faults that were found before, which are not told again
     """
-    found: list[Fault] = []
+    found = list(known)
     for judged in sorted(failing, key=lambda judged: not alike(search.target, judged.verdict, whole)):
         search.keep(judged)
         nodes = judged.nodes

@@ -10,7 +10,7 @@ from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.meeting import Known, meetings
 from driftnet.diagnosis.inquiry import EXPLAINED, Found, Inquiry, is_wrong, names_of
 from driftnet.diagnosis.inside import look_inside, off
-from driftnet.diagnosis.localize import Search, alike, locate
+from driftnet.diagnosis.localize import Fault, Search, alike, locate, locate_told
 from driftnet.diagnosis.result import Checked
 from driftnet.findings.issues import VALUES, KnownIssues
 from driftnet.model.inspect import Case, computing, has_any
@@ -69,6 +69,21 @@ def places(inquiry: Inquiry, windows: Sequence[Window]) -> list[Window]:
     return [place for place in found if place not in windows]
 
 
+def locate_what_is_told(inquiry: Inquiry, recorded: Recording, found: Found) -> None:
+    """Adds to the faults that are `found` what a system names itself that makes nothing of the model."""
+    if found.ended is None:
+        return
+    search = Search(inquiry.case, recorded, partial(inquiry.look, share=NARROWED), inquiry.trial.target.name)
+    with contextlib.suppress(ExhaustedError):
+        for fault in locate_told(search, found.ended):
+            _add(inquiry, found, fault)
+
+
+def _add(inquiry: Inquiry, found: Found, fault: Fault) -> None:
+    found.faults.append(fault)
+    inquiry.tell(f"at fault: {', '.join(' '.join(pair) for pair in names_of(inquiry.case, fault))}")
+
+
 def is_explained(case: Case, checked: Checked, found: Found) -> bool:
     """Whether what is found explains the failure, or the loss of an output, or is all that the whole is accused for:
     then nobody looks at the cuts between windows, which are twice as many."""
@@ -106,9 +121,8 @@ def locate_faults(
         for plain, windows in (*([(True, before)] if early else []), *([(False, rest)] if rest or not early else [])):
             look = partial(inquiry.look, share=NARROWED, plain=plain)
             search = Search(inquiry.case, recorded, look, inquiry.trial.target.name)
-            for fault in locate(search, windows, whole, suspects):
-                found.faults.append(fault)
-                inquiry.tell(f"at fault: {', '.join(' '.join(pair) for pair in names_of(inquiry.case, fault))}")
+            for fault in locate(search, windows, whole, suspects, tuple(found.faults) if found.ended else ()):
+                _add(inquiry, found, fault)
     except ExhaustedError:
         inquiry.tell("localization: the budget is spent")
         found.unsought = True

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
+from driftnet.causes.place import SINGULAR
 from driftnet.causes.record import Status
 from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
 from driftnet.findings.pattern import Occurrence, family, occurrences
@@ -294,6 +295,9 @@ def _alone(case: Case, place: Occurrence, recorded: Recording) -> Iterator[Case]
 def _shows(issue: KnownIssue, found: Symptom) -> bool:
     if issue.saved.kind in DEPENDS_ON_RUN:
         return found.coarse != ""
+    classes = {issue.wrong, *(cause.place.artifact for cause in issue.causes)}
+    if found.where.artifact not in classes and not {issue.wrong, found.where.artifact}.isdisjoint(SINGULAR):
+        return False
     # One operator of any place says little: by that alone a range is not known for an operator that is removed.
     alike = (family(found.culprit), found.where.artifact) == (family(issue.symptom.culprit), issue.wrong)
     return found.coarse == issue.symptom.coarse and (alike or not issue.pattern.is_loose)

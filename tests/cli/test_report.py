@@ -78,6 +78,7 @@ def test_the_page_of_a_check_of_several_targets_starts_with_a_table_of_them(tmp_
     page = assert_whole(pages.write_check(result, tmp_path / "norm.onnx", tmp_path))
     assert {a["href"] for a in page.all("a")} == {"#t1", "#t2", "#t3"}
     assert page.text.count("rejects") == 6, "in the table, and over each section"
+    assert "in a sandbox that has no network" in page.text, "a network that is cut off reads like the model"
 
 
 def test_a_finding_that_does_not_always_come_back_is_told_so(tmp_path, capsys):

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -14,10 +15,11 @@ from driftnet.campaign.summary import described
 from driftnet.cli import main as cli
 from driftnet.cli.report import pages, tables
 from driftnet.diagnosis import check as checks
-from driftnet.diagnosis import conclusion, kernels
+from driftnet.diagnosis import conclusion, faults, kernels
 from driftnet.diagnosis.check import check
-from driftnet.diagnosis.inquiry import BUDGET
+from driftnet.diagnosis.inquiry import BUDGET, Found
 from driftnet.diagnosis.localize import Fault
+from driftnet.diagnosis.result import Diagnosis
 from driftnet.findings import corpus, explaining, pipeline, pursuing
 from driftnet.findings.explaining import Effort
 from driftnet.findings.issues import KnownIssue
@@ -810,3 +812,18 @@ def test_what_a_known_cause_names_is_judged_by_itself_where_the_bound_of_its_win
     assert checked.doubtful == left, f"not verified are {checked.doubtful}, should be what is at fault, {left}"
     told = [str(remedy) for remedy in diagnosis.remedies]
     assert "fp16=True" not in told, f"{told} has what leaves the values as they are, under a wider bound"
+
+
+@pytest.mark.parametrize(("ended", "nodes", "named"), [("budget", 12, 0), ("minimal", 12, 12), ("budget", 3, 3)])
+def test_a_reduction_that_did_not_come_far_blames_no_node(ended, nodes, named):
+    names = [f"t{k}" for k in range(21)]
+    chain = [helper.make_node("Neg", names[k : k + 1], names[k + 1 : k + 2]) for k in range(20)]
+    x = np.ones(3, np.float32)
+    case = models.case(chain, {names[0]: x}, outputs=[(names[-1], TensorProto.FLOAT, x.shape)])
+    left = models.case(chain[:nodes], {names[0]: x}, outputs=[(names[nodes], TensorProto.FLOAT, x.shape)])
+    crash = Verdict(Word.CRASHES, stage="quantize", kind="SIGSEGV")
+    found = Found("mnn", crash)
+    found.diagnoses.append(Diagnosis((), SimpleNamespace(finding=SimpleNamespace(named=left, ended=ended))))
+    faults._name_what_is_left(SimpleNamespace(case=case), crash, found, faults._Asked(case))
+    got = len(found.diagnoses[0].nodes)
+    assert got == named, f"{got} of 20 nodes are at fault where {nodes} are left by {ended!r}, should be {named}"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from driftnet.diagnosis import attribution
 from driftnet.diagnosis.attribution import Remedy, stage_at_fault
-from driftnet.diagnosis.localize import Search, alike, locate
+from driftnet.diagnosis.localize import Search, alike, locate, locate_told
 from driftnet.findings.trial import Trial
 from driftnet.model.artifact import Artifact
 from driftnet.model.inspect import Case
@@ -94,6 +94,38 @@ def test_what_ends_the_whole_model_only_is_left_to_the_reducer():
     faults, looks = found(far_apart(REFUSED), REFUSED)
     assert faults == []
     assert looks < 40, looks
+
+
+@pytest.mark.parametrize("names", ["tensor", "node", "nothing"])
+def test_what_a_system_says_that_it_cannot_take_is_found_without_a_survey(names):
+    case, recorded = deep()
+    graph = case.proto.graph
+    k = next(k for k, node in enumerate(graph.node) if node.op_type == "ConvTranspose")
+    said = {"tensor": graph.node[k].input[0], "node": graph.node[k].name or graph.node[k].output[0], "nothing": "this"}
+    refused = replace(REFUSED, message=f"ValueError: Expected {said[names]} to be an initializer")
+    looks = []
+
+    def look(part: Case) -> Verdict:
+        looks.append(part)
+        return refused if tools.contains("ConvTranspose")(part, {}) else AGREES
+
+    found = [fault.nodes for fault in locate_told(Search(case, recorded, look, "planted"), refused)]
+    should = [] if names == "nothing" else [(k,)]
+    assert found == should, f"at fault by a message that names a {names} are {found}, should be {should}"
+    assert len(looks) <= 8, f"{len(looks)} parts were run of {len(graph.node)} nodes, should be a few"
+    again = locate(Search(case, recorded, look, "planted"), survey_of(look), refused, known=tuple(told(look, refused)))
+    assert [fault.nodes for fault in again] == ([(k,)] if names == "nothing" else []), "a fault is told once"
+
+
+def told(look, whole):
+    case, recorded = deep()
+    return locate_told(Search(case, recorded, look, "planted"), whole)
+
+
+def survey_of(look):
+    """The windows that fail."""
+    case, recorded = deep()
+    return [one for one in survey(case, recorded, look, lambda verdict: verdict.failed) if one.verdict.failed]
 
 
 def test_a_wrong_shape_that_surfaces_as_no_output_is_named_where_it_arises():

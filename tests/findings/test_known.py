@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from driftnet.causes.place import class_of
+from driftnet.causes.place import Where, class_of
 from driftnet.findings import corpus, explaining, pipeline, pursuing
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.explaining import is_gone
@@ -611,6 +611,28 @@ def test_a_range_that_is_another_tensors_is_no_operator_that_is_gone_for_it_has_
     assert (gone.wrong, found.known) == ("operator removed", "")
     assert found.finding
     assert class_of(found.finding.verdict) == class_of(found.verdict) == "range of another tensor"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown", "known"),
+    [
+        ("'c' of Add holds 0 at [], the float model 1e-05: 5.2e+05 steps off", "codes unused", False),
+        ("'c' of Add holds 0 at [], the float model 1e-05: 5.2e+05 steps off", "small numbers lost", True),
+        ("'c' of Add holds 1 at [0], the float model 2: 3 steps off", "codes unused", False),
+        ("'c' of Add uses 50% of its codes where 95% are usual: its scale is too big", "codes unused", True),
+        ("'c' of Add holds 1 at [0], the float model 2: 3 steps off", "scale", True),
+    ],
+)
+def test_a_constant_that_leaves_codes_out_is_no_bug_of_another_class_at_the_same_operator(said, shown, known):
+    """What is wrong with a constant of an Add is many things: an operator that a case has too says little."""
+    case = small(node("Add", ["x", "c"], ["y"]), c=floats(2, 3))
+    saved, failed = issue(case, tier="artifact", message=said), Symptom(COARSE, "y", "Add", where=artifact(shown))
+    found = explains(saved, case, lambda part: failed if part.proto.graph.node else Symptom(), tools.record)
+    assert found == known, f"{shown!r} by a case of class {saved.wrong!r}: known is {found}, should be {known}"
+
+
+def artifact(wrong: str) -> Where:
+    return Where("artifact", (wrong,))
 
 
 def test_a_failure_known_in_part_is_no_other_issue_that_the_cut_shows(runner, monkeypatch):
