@@ -30,7 +30,7 @@ had named a single instance 4 did not fail, of 345 by others 18."""
 USUAL = {"same": False, "zeros": False, "finite": True, "nan": False}
 """What numbers are like of which nothing is known, by the last word of a fact."""
 BELOW_ZERO = frozenset(("Celu", "Elu", "LeakyRelu", "PRelu", "Selu", "Shrink"))  # no trait tells of these
-"""Operators that do nothing to what is positive: who has one feeds it negative numbers."""
+"""Operators that are there for what is negative: who has one feeds it some."""
 # no trait tells how far results reach
 UP_TO_ONE = frozenset(("Cos", "Erf", "GRU", "HardSigmoid", "LSTM", "Sigmoid", "Sin", "Softmax", "Softsign", "Tanh"))
 """Operators that make nothing beyond 1, and 1 itself of few numbers or none."""

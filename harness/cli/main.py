@@ -345,9 +345,11 @@ def _write_check(result: dict[str, Any], model: Path, out: Path, settings: api.C
 def lint(model: Path, **given: Any) -> Told:
     """Which known causes of failure does a model meet on a target, by their triggers alone? Nothing is run.
 
-    For each place: the node, how severe it is, and what may help. Numbers that are fed are taken to be finite, not
-    all equal, nor all zero: what depends on no more of them is met. What depends on more, or on a trigger that is known
-    to err, is told apart, as what may be met.
+    For each place: the node, how severe it is, and what may help. What nobody knows without a run is taken to be as
+    usual: numbers that are fed finite, not all equal, nor all zero; sizes that are unknown other than 1; what is
+    resized of another size; some results 1 or more, where they may be. What depends on no more is met. What depends on
+    more, or on a trigger that is known to err or was measured on fewer than three places, is told apart, as what may
+    be met.
 
     Exit status: 0 none is met; 1 some are, or nobody registered an operator; 2 a mistake in what was given.
 
