@@ -18,7 +18,7 @@ def fault(error: BaseException, of: str = "driftnet") -> UserError | None:
         return None
     what = f"the environment of driftnet does not fit: {'; '.join(lacks.values())}"
     cure = f"{sys.executable} -m pip install {shlex.join(lacks)}"
-    hint = f"something else was installed into it. What mends it: {cure}   (in a clone: make setup)"
+    hint = f"something else was installed into it. What mends it: {cure}   (in a clone: make clean setup)"
     return UserError(f"{what} ({type(error).__name__}: {error})", hint=hint, kind="environment")
 
 
