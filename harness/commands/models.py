@@ -140,6 +140,9 @@ def check(
         )
     misdeclared: list[str] = []
     proto = corpus.read_given(model, entire=False, tell=misdeclared.append)
+    if not proto.graph.node:
+        hint = "its outputs are inputs or constants: was it exported whole?"
+        raise UserError(f"{model} has no nodes, so there is nothing to check", hint=hint, kind="model")
     demand_dims(proto, settings.dims)
     if settings.out:
         make_folder(Path(settings.out))

@@ -91,6 +91,13 @@ def test_a_corrupt_model_is_named(driftnet, tmp_path, content):
     assert_one_clear_message(driftnet("check", path), says="broken.onnx is not an ONNX model")
 
 
+def test_a_model_without_nodes_is_named(driftnet, tmp_path):
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2])
+    path = tmp_path / "empty.onnx"
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "g", [x], [x])), path)
+    assert_one_clear_message(driftnet("check", path), says="empty.onnx has no nodes")
+
+
 def test_a_missing_model_is_named(driftnet, tmp_path):
     assert_one_clear_message(driftnet("check", tmp_path / "absent.onnx"), says="no such file")
 
