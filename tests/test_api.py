@@ -5,6 +5,7 @@ import inspect
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import driftnet
 import pytest
@@ -39,6 +40,13 @@ def test_the_signatures_on_the_page_about_python_are_those_of_the_functions():
         assert result.partition("[")[0] == signature.return_annotation.__name__
 
     assert_each(told, rule, named=lambda row: row[0])
+
+
+def test_a_plan_takes_texts_for_paths_and_one_name_for_a_list_of_one():
+    written = driftnet.Plan(report="run", corpus="mine", seeds="model.onnx", targets="mnn", focus="GRU")
+    listed = {"seeds": (Path("model.onnx"),), "targets": ("mnn",), "focus": ("GRU",)}
+    meant = driftnet.Plan(report=Path("run"), corpus=Path("mine"), **listed)
+    assert written == meant, f"a plan of texts is {written}, should be {meant}"
 
 
 def test_a_name_that_there_is_not_is_refused_as_python_does():

@@ -14,6 +14,7 @@ from driftnet.targets import recipe
 from driftnet.targets.environments import Installed
 from driftnet.targets.interface import Target
 from driftnet.targets.registry import DEFAULT_TARGETS
+from driftnet.util.options import listed, paths_of
 
 RECIPES_PER_MODEL = 4
 LOSSLESS_SHARE = 0.5
@@ -23,7 +24,7 @@ LOSSLESS_SHARE = 0.5
 class Plan:
     """What a campaign examines, and when it ends.
 
-    targets   target words ("mnn", "mnn==3.4.1", ...)
+    targets   target words ("mnn", "mnn==3.4.1", ...); one that is named twice runs once
     minutes, cases   of wall time, or cases (model x target x recipe), whichever is over first; two minutes by default
     focus     names the generator is restricted to
     seeds     models (ONNX files, saved cases, folders of them) whose neighbours take the place of generated graphs
@@ -36,6 +37,8 @@ class Plan:
     cluster   address of a Dask scheduler, whose workers examine then in place of processes of this machine
     python    the interpreter that holds the targets; None: this one, or one made for a release
     timeout, memory_gib   of one stage of a target;   reduce_seconds   for the reduction of one finding
+
+    Paths may be given as texts, and a single target, name or seed as it is.
     """
 
     report: Path
@@ -57,6 +60,14 @@ class Plan:
     timeout: float = GENERATED_SECONDS
     memory_gib: float = MEMORY_GIB
     reduce_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        # Programs have paths as texts, and one name where there may be several: what reads a plan is spared that.
+        given = {name: path for name in ("report", "corpus", "state") if (path := getattr(self, name)) is not None}
+        paths = {name: Path(path) for name, path in given.items()}
+        names = {"targets": tuple(dict.fromkeys(listed(self.targets))), "focus": tuple(listed(self.focus))}
+        for name, value in {**paths, **names, "seeds": tuple(paths_of(self.seeds))}.items():
+            object.__setattr__(self, name, value)
 
     @property
     def found(self) -> Path:

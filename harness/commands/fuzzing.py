@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +36,8 @@ def fuzz(plan: Plan, *, listeners: Sequence[Listener] = ()) -> Summary:
 
     Saved cases that are not whole are left out, and the run ends with an error for them. Raises UserError for an
     unknown target or focus, for seeds that cannot be used, for folders that cannot be written, when another run writes
-    there, and when there is nothing to resume. A target that is named twice runs once.
+    there, and when there is nothing to resume.
     """
-    plan = replace(plan, targets=tuple(dict.fromkeys(listed(plan.targets))))
     for word in plan.targets:
         resolve(word, python=plan.python)
     _check_focus(plan.focus)
