@@ -25,7 +25,9 @@ from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
 
+from driftnet.targets.declaration import misdeclared
 from driftnet.targets.interface import Target
+from driftnet.targets.loading import OURS as OWN
 from driftnet.targets.loading import LoadingError, attribute
 from driftnet.targets.registry import DEFAULT_TARGETS, registered
 from driftnet.util.errors import UserError, in_a_line
@@ -245,6 +247,12 @@ def _load(name: str, spec: str) -> Target:
             raise UserError(f"target {name} cannot be loaded: {e}", hint=_hint(), kind="target") from None
     if not isinstance(found, Target):
         raise UserError(f"there is no target {name!r}", hint=meant(name, registered(), _hint()), kind="target")
+    if not module.startswith(OWN) and (wrong := misdeclared(found)):
+        raise UserError(
+            f"the declaration of target {name} is wrong: {'; '.join(wrong)}",
+            hint="driftnet.targets.interface.Option, Rule and Target say what each field means",
+            kind="target",
+        )
     if not NAME.fullmatch(found.name):
         raise UserError(
             f"target {name} calls itself {found.name!r}",

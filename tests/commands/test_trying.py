@@ -2,16 +2,16 @@
 
 import json
 import struct
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 from driftnet import api
 from driftnet.cli import main as cli
-from driftnet.commands.trying import misdeclared
 from driftnet.findings import corpus
+from driftnet.targets.declaration import misdeclared
 from driftnet.targets.environments import declared
-from driftnet.targets.interface import Option, Rule, StageError
+from driftnet.targets.interface import Option, Rule, StageError, Target
 from driftnet.targets.registry import registered
 from driftnet.util.errors import UserError
 
@@ -98,6 +98,7 @@ CONTRADICTS_ITSELF = replace(
     refusals=(Rule("not supported", "load", "(", "its docs"), Rule("not now", "convert", "later", "its docs")),
     features={"float": {"mode": 2}},
 )
+NO_COMPLAINT = replace(TOY, complaint=None)
 REFUSES = replace(KEEPS, convert=refusing, refusals=(Rule("not supported", "convert", "no Relu here", "its docs"),))
 
 
@@ -131,7 +132,7 @@ def test_a_declaration_that_cannot_be_meant_is_told_before_anything_runs():
     with pytest.raises(UserError) as caught:
         api.attempt(f"{__name__}:CONTRADICTS_ITSELF")
     assert caught.value.kind == "target"
-    said = caught.value.message.removeprefix("the declaration of target toy is wrong: ").split("; ")
+    said = caught.value.message.partition("CONTRADICTS_ITSELF is wrong: ")[2].split("; ")
     assert said == [
         "option mode has the stage 'run', which is none of convert, quantize, execute",
         "option mode has no values",
@@ -144,12 +145,55 @@ def test_a_declaration_that_cannot_be_meant_is_told_before_anything_runs():
     ]
 
 
+class Nothing:
+    """Of no type that a field of a declaration may have."""
+
+    def __repr__(self):
+        return "Nothing"
+
+
+@pytest.mark.parametrize(("wrong", "but"), [(None, ("inspect", "tap", "commands")), (Nothing(), ()), (3, ())])
+def test_a_field_of_the_wrong_type_is_told_by_name_with_what_it_should_be(wrong, but):
+    def told(field):
+        said = misdeclared(replace(TOY, **{field: wrong}))
+        assert [one.partition(", should be ")[0] for one in said] == [f"{field} is {wrong!r}"], f"it says {said}"
+
+    assert_each([field.name for field in fields(Target) if field.name not in but], told)
+    assert misdeclared(replace(TOY, **dict.fromkeys(but))) == [], f"{but} may be missing"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"complaint": "("}, "the pattern complaint is none: missing ), unterminated subpattern at position 0"),
+        (
+            {"profile": {"axes": ()}},
+            "profile has 'axes', should have none but weights, numbers, symbolic, empty, dtypes,",
+        ),
+        ({"profile": {"ranks": ("4",)}}, "profile['ranks'][0] is '4', should be int"),
+        ({"profile": {"numbers": ("literal",)}}, "profile['numbers'] has 'literal', should be one of initializer, "),
+        ({"profile": {"dtypes": ("float31",)}}, "profile['dtypes'] has 'float31', which is no type of ONNX"),
+        ({"profile": {"operators": ("Conv", "Convolve")}}, "profile['operators'] has 'Convolve', should be one of "),
+        ({"refusals": (Rule("none", "convert", None, "its docs"),)}, "refusals[0].pattern is None, should be str"),
+        ({"options": (Option("o", "execute", ([1],), "how"),)}, "option o has the value [1], should be a text, "),
+        ({"options": (Option("o", "execute", "abc", "how"),)}, "options[0].values is 'abc', should be tuple[Any, ...]"),
+        ({"companions": (("", "numpy", "onnx"),)}, "companions[0] has 3 items, should have 2: tuple[str, str]"),
+        ({"approximations": {"Erf": "much"}}, "approximations['Erf'] is 'much', should be float"),
+        ({"scheme": lambda options: {}}, "what scheme returns is {}, should be Scheme, under {}"),
+        ({"scheme": lambda options: options["mode"]}, "scheme raises KeyError under {}: 'mode'"),
+    ],
+)
+def test_what_is_wrong_inside_a_field_is_told_with_its_place(changed, said):
+    found = misdeclared(replace(TOY, **changed))
+    assert [one[: len(said)] for one in found] == [said], f"it says {found}"
+
+
 def test_no_declaration_of_this_repository_contradicts_itself():
     assert_each(registered(), lambda name: _meant(declared(name)))
 
 
 def _meant(target):
-    wrong = list(misdeclared(target))
+    wrong = misdeclared(target)
     assert wrong == [], f"it says {wrong}"
 
 
@@ -174,6 +218,7 @@ def test_each_command_that_runs_it_ends_with_status_2_and_has_found_nothing(tmp_
     commands = [
         ["targets", "--try", broken],
         ["targets", "--try", f"{__name__}:IN_A_LIST"],
+        ["fuzz", "--target", f"{__name__}:NO_COMPLAINT", "--cases", "2", "--workers", "1", "--report", str(run)],
         ["check", str(saved / "model.onnx"), "--target", broken],
         ["replay", str(saved), "--target", broken],
         ["fuzz", "--target", broken, "--cases", "2", "--workers", "1", "--report", str(run), "--corpus", str(tmp_path)],
