@@ -145,8 +145,8 @@ def joined(saved: SavedCase, told: Told, cause: CauseRecord, root: Path) -> Path
 
 def brought(folder: Path, root: Path) -> Path:
     """The folder of a cause or of a case, or its copy in `root` where it stands elsewhere; a case that has a cause
-    becomes a variant of it there too. What stands there already is left alone, unless it lies loose and has a cause
-    now; what was written beside a case for a maintainer stays where it is."""
+    becomes a variant of it there too, unless it was split off that there. What stands there already is left alone,
+    unless it lies loose and has a cause now; what was written beside a case for a maintainer stays where it is."""
     if folder.resolve().is_relative_to(root.resolve()):
         return folder
     if (folder / record.FILE).exists():
@@ -169,6 +169,8 @@ def brought(folder: Path, root: Path) -> Path:
     home = root / saved.target / saved.cause.id
     others = [corpus.load(path) for path in corpus.folders([home])] if home.exists() else []
     cause = record.load(home) if home.exists() else saved.cause
+    if saved.id in cause.apart:
+        return there
     write(root, [_Group((*others, corpus.load(there)), cause)])
     return corpus.standing(saved, root) or home
 

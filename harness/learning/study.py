@@ -72,8 +72,14 @@ def proposal(learned: Learned) -> Told:
 def sharing(learned: Learned, installed: Installed, known: Sequence[KnownIssue], runner: Runner) -> KnownIssue | None:
     """The first of the known issues that has its cause in common with a finding, by place and by trigger, and is not
     told apart from it by what other releases or recipes show (`pipeline.difference`), which takes runs of the target.
+    What a person said of the case comes before all that: what it was merged into is its cause, what it was split off is
+    not.
     """
-    target = installed.target
+    target, id = installed.target, learned.saved.id
+    known = [issue for issue in known if not issue.saved.cause or id not in issue.saved.cause.apart]
+    for issue in known:
+        if issue.saved.cause and id in issue.saved.cause.together:
+            return issue
     options = recipe_facts(target, learned.saved.recipe)
     sort = symptom_of(learned.saved.coarse, ()).sort
     alike = [issue for issue in known if issue.saved.target == target.name and issue.symptom.sort == sort]

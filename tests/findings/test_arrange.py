@@ -255,6 +255,15 @@ def test_a_case_that_was_brought_loose_is_given_its_cause_there_too(two):
     assert [(one.path, one.cause.id) for one in corpus.load_all(other)] == [(there, saved.cause.id)]
 
 
+def test_a_case_that_was_split_off_stays_loose_when_its_variant_is_brought_from_elsewhere(two):
+    elsewhere = two.parent / "mine"
+    arrange.brought(two / "mnn" / "mnn_relu_aaaaaaaa", elsewhere)
+    triage(two, "aaaaaaaa", split="00000002")
+    there = arrange.brought(elsewhere / "mnn" / "mnn_relu_aaaaaaaa" / "test_mnn_relu_00000002", two)
+    assert there == two / "mnn" / "test_mnn_relu_00000002", f"{there} is where it lies, should be loose"
+    assert (causes(two)["mnn_relu_aaaaaaaa"], lying_loose(two)) == (([1], []), [2, 5])
+
+
 def test_what_a_run_wrote_for_maintainers_is_not_brought_into_a_corpus(two):
     cause = two / "mnn" / "mnn_relu_aaaaaaaa"
     for folder in corpus.folders([cause]):

@@ -68,6 +68,18 @@ def test_a_new_finding_stands_under_its_cause_and_another_one_of_that_shares_it(
     assert asked == [known], "runs are for what would be taken for its cause"
 
 
+def test_what_a_person_merged_or_split_off_is_asked_before_place_and_trigger(runner: Runner, known: KnownIssue) -> None:
+    alike = found(pool("AveragePool", size=9), NEEDS_STRIDES, runner)
+    unlike = found(one("ReduceMax", grid((2, 3, 4)), axes=[0, 1]), "tests.support.bugs:NEGATES_LONG_MAXIMA", runner)
+    for finding, shares in ((alike, True), (unlike, False)):
+        learned = study(finding.to_save(), finding.installed, finding.where, runner, seconds=1.0)
+        for said, shared in (({}, shares), ({"apart": True}, False), ({"together": True}, True)):
+            told = {name: (learned.saved.id,) for name in said}
+            issue = KnownIssue(replace(known.saved, cause=replace(known.saved.cause, **told)))
+            got = sharing(learned, finding.installed, [issue], runner)
+            assert (got is issue) == shared, f"{learned.saved.id} is said to be {said}: {got}, should share: {shared}"
+
+
 def test_two_bugs_of_one_target_share_no_cause(runner: Runner, known: KnownIssue) -> None:
     other = found(one("ReduceMax", grid((2, 3, 4)), axes=[0, 1]), "tests.support.bugs:NEGATES_LONG_MAXIMA", runner)
     learned = study(other.to_save(), other.installed, other.where, runner, seconds=1.0)
