@@ -74,7 +74,7 @@ def test_what_a_person_merged_or_split_off_is_asked_before_place_and_trigger(run
     for finding, shares in ((alike, True), (unlike, False)):
         learned = study(finding.to_save(), finding.installed, finding.where, runner, seconds=1.0)
         for said, shared in (({}, shares), ({"apart": True}, False), ({"together": True}, True)):
-            told = {name: (learned.saved.id,) for name in said}
+            told = dict.fromkeys(said, (learned.saved.id,))
             issue = KnownIssue(replace(known.saved, cause=replace(known.saved.cause, **told)))
             got = sharing(learned, finding.installed, [issue], runner)
             assert (got is issue) == shared, f"{learned.saved.id} is said to be {said}: {got}, should share: {shared}"
