@@ -62,9 +62,11 @@ INSPECTED = """Path("as_written.onnx").write_bytes({}(artifact, options)["model"
 
 NEEDED = ("onnx", "numpy", "onnxruntime")
 LOG_LINES, SHOWN_ELEMENTS, TITLE, FRAMES = 20, 64, 120, 12
-TEST_SECONDS, TESTS = 120, 5
-"""For the script to say of a control that it does not fail, and how often it runs that: in the sandbox it has been run
-as often as it takes to see the failure."""
+TEST_SECONDS = 120
+FEWEST_TESTS, MOST_TESTS = 3, 5
+"""How often the script runs a control that shall not fail, whatever is known of the case: in a process of its own what
+reads memory that nobody wrote finds another than in the sandbox. Of 57 models that were right in two runs there two
+failed in half or all of these."""
 STACK_TRIES = 3
 """Runs of a crash that may take to hold it: a damaged heap crashes in some of them only."""
 MOST_PRINTED = 20_000
@@ -135,7 +137,8 @@ def write(
 
 
 def _tested(proof: Proof, saved: SavedCase, folder: Path, installed: Installed, runner: Runner) -> Proof:
-    """Write reproduce.py and its control; one of which that very script says, in the sandbox, that it fails is none."""
+    """Write reproduce.py and its control; one of which that very script does not say, in the sandbox, that it is
+    right is none."""
     without = folder / "without_trigger"
     for control in (proof.control, *proof.others, None):
         shutil.rmtree(without, ignore_errors=True)  # of an earlier time
@@ -145,12 +148,17 @@ def _tested(proof: Proof, saved: SavedCase, folder: Path, installed: Installed, 
             break
         without.mkdir()
         corpus.write_model(control.case, (), without)
-        tries = str(min(TESTS, tries_of(saved)))
-        words = [str(folder / "reproduce.py"), str(without), tries]
-        status = runner.status_of(installed, folder, words, TEST_SECONDS) if written else None
-        if status != reproduction.REPRODUCED:
+        if not written or says_no(folder, without, saved, installed, runner):
             break
     return proof
+
+
+def says_no(folder: Path, other: Path, saved: SavedCase, installed: Installed, runner: Runner) -> bool:
+    """Whether reproduce.py in `folder`, run in the sandbox, says of the model in `other`, a folder below that one, that
+    it does not fail. What it cannot tell of is no control either."""
+    tries = min(MOST_TESTS, max(FEWEST_TESTS, tries_of(saved)))
+    words = [str(folder / "reproduce.py"), str(other), str(tries)]
+    return runner.status_of(installed, folder, words, TEST_SECONDS) == 0
 
 
 def _write_script(path: Path, saved: SavedCase, installed: Installed, proof: Proof, *, whole: bool = False) -> bool:

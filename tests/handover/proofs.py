@@ -4,7 +4,7 @@
 
 writes the hand-over of each case into a folder, and runs its reproduce.py in an environment that holds the target,
 onnx, numpy and onnxruntime, and nothing of driftnet: on the case, on the negative control that stands beside it, and on
-another model without the trigger, which the script was not chosen by.
+other models without the trigger, which are chosen as the control is.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from driftnet.findings import corpus
-from driftnet.findings.trial import Trial
+from driftnet.findings.trial import Trial, watch
 from driftnet.handover import control, handover
+from driftnet.model.verdict import Kind
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, environment, is_installed, resolve
 
@@ -67,7 +69,8 @@ def measured(source: Path, out: Path, runner: Runner, pythons: dict[str, str], o
     case, said = ran(python, folder, "")
     beside = folder / "without_trigger"
     told = ran(python, folder, str(beside))[0] if beside.exists() else "none"
-    more = [ran(python, folder, str(other))[0] for other in _others(folder, installed, runner, others)]
+    found = islice(_others(folder, installed, runner), others) if others else ()
+    more = [ran(python, folder, str(other))[0] for other in found]
     return Ran(source.name, case, told, tuple(more), said)
 
 
@@ -78,28 +81,31 @@ def ran(python: str, folder: Path, *arguments: str) -> tuple[str, str]:
     return STATUS.get(done.returncode, f"status {done.returncode}"), "\n".join(done.stdout.splitlines()[-3:])
 
 
-def _others(folder: Path, installed: Installed, runner: Runner, count: int) -> Iterator[Path]:
-    """Models that do not fail, other than the one that the hand-over has chosen."""
+def _others(folder: Path, installed: Installed, runner: Runner) -> Iterator[Path]:
+    """Models that do not fail, other than the one that the hand-over has chosen, judged as that is: by what the script
+    claims, and by the script itself in the sandbox."""
     saved = corpus.load(folder)
     trial = Trial(saved.case, installed, saved.recipe, runner)
-    search = control.search(saved, trial, saved.verdict)
+    verdict, seen = (saved.verdict, None) if saved.kind == Kind.HANG else watch(trial, fresh=True)
+    proof = control.prove(saved, trial, verdict, seen)
     chosen = (folder / "without_trigger" / "model.onnx").read_bytes() if (folder / "without_trigger").exists() else b""
-    kept = [found for change, found, _ in search.found() if change.recipe is None and found.case.model != chosen]
-    for k, found in enumerate(kept[-count:] if count else []):
-        other = folder.with_name(f"{folder.name}.other_{k}")
+    found = [one for one in (*proof.others, proof.control) if one and one.recipe == saved.recipe]
+    for k, one in enumerate(one for one in found if one.case.model != chosen):
+        other = folder / f"other_{k}"
         other.mkdir()
-        corpus.write_model(found.case, (), other)
-        yield other
+        corpus.write_model(one.case, (), other)
+        if handover.says_no(folder, other, saved, installed, runner):
+            yield other
 
 
 def clean(names: Sequence[str], cache: Path) -> dict[str, str]:
-    """Interpreters that hold one target each, and what a script needs beside it."""
+    """Interpreters that hold one target each, and what a script tells its user to install beside it."""
     os.environ["DRIFTNET_CACHE"] = str(cache)
     made = {}
     for name in names:
         target, release = resolve(name).target, resolve(name).release
-        companions = tuple(("", package) for package in BESIDE if package != target.distribution)
-        made[name] = environment(target.distribution, release, companions).python
+        beside = tuple(("", package) for package in BESIDE if package != target.distribution)
+        made[name] = environment(target.distribution, release, (*target.companions, *beside)).python
     return made
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -308,6 +309,17 @@ def test_an_issue_of_a_flaky_case_says_how_often_it_fails_and_whether_this_run_d
     assert "* fails, in 2 of 5 runs: this model" in text
     assert "The run that is shown here did not fail." in text
     assert "* fails: this model" in handover.issue(saved_relu(), resolve("mnn"), RAN, proof(saved))
+
+
+def test_a_control_is_the_first_that_the_script_itself_says_is_right(tmp_path):
+    saved, asked, says = saved_relu(), [], iter([1, 2, None, 0])
+    runner = SimpleNamespace(status_of=lambda installed, folder, words, seconds: asked.append(words) or next(says))
+    found = [Control(saved.case, {}, f"way {k}", Measured(0.0, "")) for k in range(5)]
+    whole = dataclasses.replace(proof(saved), control=found[0], others=tuple(found[1:]))
+    kept = handover._tested(whole, saved, tmp_path, resolve("mnn"), runner)
+    assert kept.control is found[3], f"{kept.control.what} is kept; those before it fail, or cannot be told"
+    runs = {words[2] for words in asked}
+    assert runs == {"3"}, f"each was run {runs} times; what depends on memory that nobody wrote takes several"
 
 
 def test_a_damaged_heap_is_laid_out_anew_in_each_of_many_tries():
