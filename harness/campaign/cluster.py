@@ -2,7 +2,8 @@
 
 Each worker keeps one shard, in a process and a folder of its own. They share no disk: what is known is sent to them,
 and what they find is sent back and stands in the run's own folder only. Two that work at the same time may find the
-same. So what a shard found without knowing of all that stands there counts for nothing: its index is examined again.
+same. So what a shard found without knowing of all that stands there counts for nothing where it may be the same, and
+where the run is to be repeatable: its index is examined again.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
+import math
 import multiprocessing
 import tarfile
+import tempfile
 import threading
 import time
 import uuid
@@ -31,6 +34,8 @@ from driftnet.campaign.shard import begin, examine_index
 from driftnet.campaign.state import CASES
 from driftnet.causes import record
 from driftnet.findings import corpus
+from driftnet.findings.issues import KnownIssue, KnownIssues
+from driftnet.findings.pattern import family
 from driftnet.learning import mending
 from driftnet.util.errors import UserError
 from driftnet.util.files import Scratch, make_folder
@@ -42,6 +47,10 @@ if TYPE_CHECKING:
 RUN, CORPUS, STATE = "run", "corpus", "state"
 CONNECT_SECONDS = 30
 FETCH_SECONDS = 60
+SYNC_SECONDS = 0.25
+"""Between two waits for the disk, which take milliseconds each: one process writes what all workers have examined."""
+LIST_SECONDS = 5.0
+"""For which a list of workers counts: to make it takes the scheduler and this process 60 µs a worker."""
 MOST_DEATHS = 3
 """Shards of one worker that may die of one index; the second and third judge in processes apart."""
 
@@ -95,9 +104,11 @@ class Cluster(Executor):
         self._plan, self._run = plan, uuid.uuid4().hex
         self._client = _client(plan.cluster)
         self._executor = self._client.get_executor(pure=False)
-        self._journal = Journal(plan.report)
-        self._news: list[str] = []  # of which target each is; the first of all
+        self._journal = Journal(plan.report, SYNC_SECONDS)
+        self._news: list[str] = []  # the case of each, by its path in the folder of cases; the first is of all before
+        self._issues: dict[str, KnownIssue] = {}  # of these
         self._gone: set[str] = set()
+        self._there: tuple[float, tuple[str, ...]] = (-math.inf, ())  # since when; addresses
         asked = [(plan.state / coverage.FILE, f"{STATE}/{coverage.FILE}")] if plan.state else []
         self._send("", _archive([*_places(plan).items(), *asked]))
 
@@ -124,8 +135,7 @@ class Cluster(Executor):
             hint = "see the logs of its workers; what was found is saved, --resume goes on from here"
             raise UserError(f"the cluster gave an index up: {type(e).__name__}: {e}", hint=hint, kind="cluster") from e
         events = [self._here(event, sent.root) for event in sent.events]
-        targets = {name.split("/")[0] for name in sent.found}
-        untold = not targets.isdisjoint(self._news[sent.known :])
+        untold = self._may_be_known(sent)
         known = {Path(e.known) for e in events if isinstance(e, Examined) and e.known}
         own = {self._plan.found / name for name in sent.found}  # what one recipe finds others of its model may meet
         lost = not all(path.exists() for path in known - own)
@@ -140,8 +150,28 @@ class Cluster(Executor):
             self._journal.write(event)
         for name in sent.found:
             folder = self._plan.found / name
-            self._send(name.split("/")[0], _archive([(folder, f"{RUN}/{self._plan.found.name}/{name}")]))
+            self._send(name, _archive([(folder, f"{RUN}/{self._plan.found.name}/{name}")]))
         return events
+
+    def _may_be_known(self, sent: Sent) -> bool:
+        """Whether what was found may be what was found before, of which its worker did not know."""
+        targets = {_target(name) for name in sent.found}
+        untold = [name for name in self._news[sent.known :] if _target(name) in targets]
+        if not (untold and self._plan.steer):
+            return bool(untold)
+        with tempfile.TemporaryDirectory() as place:
+            for data in sent.found.values():
+                _unpack(data, Path(place))
+            try:
+                found = [KnownIssue(corpus.load(Path(place, name))) for name in sent.found]
+                return any(may_be_one(one, self._issue(name)) for one in found for name in untold)
+            except UserError:  # not whole: nobody can tell
+                return True
+
+    def _issue(self, name: str) -> KnownIssue:
+        if name not in self._issues:
+            self._issues[name] = KnownIssue(corpus.load(self._plan.found / name))
+        return self._issues[name]
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the shards of this run, and leave the cluster as it was."""
@@ -153,11 +183,15 @@ class Cluster(Executor):
         self._client.close()
 
     def _addresses(self) -> tuple[str, ...]:
-        return tuple(sorted(self._client.scheduler_info(n_workers=-1)["workers"]))
+        """Of all workers that there are, or were a little ago, sorted."""
+        if time.monotonic() >= self._there[0] + LIST_SECONDS:
+            there = self._client.scheduler_info(n_workers=-1)["workers"]
+            self._there = time.monotonic(), tuple(sorted(there))
+        return self._there[1]
 
-    def _send(self, target: str, data: str) -> None:
+    def _send(self, name: str, data: str) -> None:
         _variable(self._run, len(self._news), self._client).set(data)
-        self._news.append(target)
+        self._news.append(name)
 
     def _here(self, event: Event, root: str) -> Event:
         """`event` with the paths of this machine."""
@@ -169,6 +203,24 @@ class Cluster(Executor):
         places = [(here, root / there) for here, there in _places(self._plan).items()]
         here = [here / Path(path).relative_to(there) for here, there in places if Path(path).is_relative_to(there)]
         return str(next((there for there in reversed(here) if there.exists()), here[-1]))
+
+
+def may_be_one(one: KnownIssue, other: KnownIssue) -> bool:
+    """Whether two findings may have one cause: they show alike, as they crash or say the same words, or at operators of
+    one family, which a trigger names too."""
+    if one.saved.target != other.saved.target or other not in KnownIssues([other]).like(one.symptom):
+        return False
+    return one.symptom.anywhere or not _operators(one).isdisjoint(_operators(other))
+
+
+def _operators(issue: KnownIssue) -> set[str]:
+    named = (cause.trigger.operators.values() for cause in issue.causes if cause.trigger)
+    return {family(op) for op in {*issue.op_types}.union(*(ops for each in named for ops in each))}
+
+
+def _target(name: str) -> str:
+    """That of a case, by its path in a folder of cases."""
+    return name.split("/")[0]
 
 
 @dataclass

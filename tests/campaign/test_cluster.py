@@ -21,12 +21,15 @@ from driftnet.campaign.coordinator import _Work
 from driftnet.campaign.events import Done, Examined, Found
 from driftnet.campaign.plan import Plan
 from driftnet.campaign.shard import Shard, examine_index
+from driftnet.findings import corpus
 from driftnet.findings.issues import KnownIssue
 from driftnet.learning import mending
 from driftnet.model.verdict import Verdict, Word
 from driftnet.util.errors import UserError
+from onnx import TensorProto, helper
 
 from tests.findings.test_corpus import saved_relu
+from tests.support import models
 from tests.support.paths import ROOT
 
 TARGET = "onnxruntime-quant"
@@ -101,11 +104,11 @@ class _Told(Cluster):
     """What a coordinator accepts, without a scheduler."""
 
     def __init__(self, plan):
-        self._plan, self._news, self._gone, self.written = plan, [""], set(), []
+        self._plan, self._news, self._gone, self._issues, self.written = plan, [""], set(), {}, []
         self._journal = self
 
-    def _send(self, target, data):
-        self._news.append(target)
+    def _send(self, name, data):
+        self._news.append(name)
 
     def write(self, event):
         self.written.append(event)
@@ -117,7 +120,7 @@ class _Ended(dict):
 
 
 def test_what_was_found_without_knowing_of_the_others_is_examined_again(tmp_path):
-    plan = Plan(report=tmp_path / "run", corpus=tmp_path / "none", targets=(TARGET,))
+    plan = Plan(report=tmp_path / "run", corpus=tmp_path / "none", targets=(TARGET,), steer=False)
     pool, far = _Told(plan), tmp_path / "far"
     order = Order("run", plan, 1, frozenset(), 0, 4, True, 60.0)
 
@@ -145,6 +148,40 @@ def test_what_was_found_without_knowing_of_the_others_is_examined_again(tmp_path
     assert pool.accepted(_Ended(sent=Sent(order, str(far), 3, [by_what_is_gone], {}))) is None
     assert pool.accepted(sent("test_b", known=3)), "found again, and now it counts"
     assert pool._gone == set(), f"got {pool._gone}: what counts is no worker's to forget"
+
+
+@pytest.mark.parametrize(
+    ("ops", "kind", "steer", "counts"),
+    [
+        (("Relu", "Relu"), "wrong-values", True, False),
+        (("Relu", "Sigmoid"), "wrong-values", True, True),
+        (("Relu", "Sigmoid"), "wrong-values", False, False),
+        (("Relu", "Sigmoid"), "crash", True, False),
+    ],
+)
+def test_what_was_found_meanwhile_counts_where_it_cannot_be_what_others_found(tmp_path, ops, kind, steer, counts):
+    plan = Plan(report=tmp_path / "run", corpus=tmp_path / "none", targets=(TARGET,), steer=steer)
+    pool, order, told = _Told(plan), Order("run", plan, 1, frozenset(), 0, 4, True, 60.0), []
+    far = tmp_path / "far" / "run" / "cases"
+    for number, op in enumerate(ops):
+        node = helper.make_node(op, ["x"], ["y"])
+        made = models.case([node], models.relu().feeds[0], outputs=[("y", TensorProto.FLOAT, (1, 4))])
+        saved = saved_relu(id=f"test_{number}", case=made, coarse=f"mnn/execute/{kind}")
+        folder = corpus.save(saved, far)
+        name = folder.relative_to(far).as_posix()
+        archives = {name: cluster._archive([(folder, name)])}
+        sent = Sent(order, str(tmp_path / "far"), 1, [Found(0, str(folder), "1")], archives)
+        told.append(pool.accepted(_Ended(sent=sent)) is not None)
+    assert told == [True, counts], f"{ops}, both {kind}: counts {told}, should be {[True, counts]}"
+
+
+def test_the_workers_of_a_cluster_are_not_counted_for_each_index(tmp_path):
+    pool = _Told(Plan(report=tmp_path, targets=(TARGET,)))
+    pool._there, pool._client = (-math.inf, ()), Mock()
+    pool._client.scheduler_info.return_value = {"workers": {"tcp://b": {}, "tcp://a": {}}}
+    assert [pool._addresses() for _ in range(100)] == [("tcp://a", "tcp://b")] * 100, "sorted, whenever it is asked for"
+    asked = pool._client.scheduler_info.call_count
+    assert asked == 1, f"the scheduler made its list {asked} times, should be once in {cluster.LIST_SECONDS} s"
 
 
 def test_what_a_cluster_tells_is_taken_in_the_order_of_the_indices_where_a_run_is_to_be_repeatable(tmp_path):
