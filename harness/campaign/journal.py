@@ -9,6 +9,7 @@ its end is none, and what was begun and has no `Done` is to be done again.
 
 import itertools
 import json
+import math
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -26,9 +27,14 @@ REPORT = (FOLDER, "missed", "issues", "summary.json", "summary.md", "findings.sa
 
 
 class Journal:
-    """The file of this process in the journal of the run whose report folder is `report`."""
+    """The file of this process in the journal of the run whose report folder is `report`.
 
-    def __init__(self, report: Path) -> None:
+    pause   seconds for which nobody waits for the disk at the end of an index; a machine that loses its power costs
+            what was examined in them
+    """
+
+    def __init__(self, report: Path, pause: float = 0.0) -> None:
+        self._pause, self._waited = pause, -math.inf
         self.path = report / FOLDER / f"{time.time_ns()}-{os.getpid()}.jsonl"
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,8 +49,10 @@ class Journal:
         line = json_text(told) + "\n"
         try:
             os.write(self._file, line.encode())
-            if not isinstance(event, Examined):
+            paused = isinstance(event, Done) and time.monotonic() < self._waited + self._pause
+            if not paused and not isinstance(event, Examined):
                 os.fsync(self._file)
+                self._waited = time.monotonic()
         except OSError as e:
             raise disk_error(self.path, e) from e
 

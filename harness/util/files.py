@@ -27,7 +27,10 @@ LARGEST = 1.7976931348623157e308
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
     """`value` as JSON, which has no infinity and no NaN: LARGEST stands for the one, null for the other."""
-    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    except (TypeError, ValueError):  # rare; to look through all of it takes four times as long as to write it
+        return json.dumps(_finite(value), indent=indent, allow_nan=False)
 
 
 def json_number(text: str) -> float:

@@ -48,6 +48,18 @@ def test_what_is_written_is_what_is_read(tmp_path):
     assert histories(tmp_path) == [EVENTS]
 
 
+@pytest.mark.parametrize(("pause", "waits"), [(0.0, 6), (3600.0, 3)])
+def test_the_disk_is_waited_for_at_each_finding_and_unless_it_was_just_now_at_each_index(
+    tmp_path, monkeypatch, pause, waits
+):
+    journal, synced = Journal(tmp_path, pause), []
+    monkeypatch.setattr("driftnet.campaign.journal.os.fsync", synced.append)
+    for event in (Done(0), EVENTS[1], Done(1), Found(2, "/c/test_b", "1"), Done(2), Done(3)):
+        journal.write(event)
+    assert len(synced) == waits, f"waited {len(synced)} times, should be {waits}"
+    assert len(histories(tmp_path)[0]) == 6, "all is written, whether it was waited for or not"
+
+
 def test_a_line_that_breaks_off_takes_no_other_along(tmp_path):
     journal = Journal(tmp_path)
     for event in EVENTS[:3]:
