@@ -16,7 +16,7 @@ from driftnet.diagnosis.attribution import INLINED, with_options, without_functi
 from driftnet.diagnosis.conclusion import conclude, harmless_fault
 from driftnet.diagnosis.end_to_end import losses
 from driftnet.diagnosis.faults import diagnose
-from driftnet.diagnosis.inquiry import BUDGET, Found, Inquiry, undecided, vouches
+from driftnet.diagnosis.inquiry import BUDGET, Found, Inquiry, affirms, undecided
 from driftnet.diagnosis.inside import Inside, look_inside
 from driftnet.diagnosis.localize import alike
 from driftnet.diagnosis.result import Checked, Cost, Culprit
@@ -318,11 +318,11 @@ def _judge_the_rest(inquiry: Inquiry, recorded: Recording, found: Found) -> None
     wrong = {node for fault in found.faults for node in fault.nodes}
     failing = [j.window for j in found.judged if j.verdict.failed and not wrong.isdisjoint(j.nodes)]
     rests = dict.fromkeys(tuple(unit for unit in window if wrong.isdisjoint(unit)) for window in failing)
-    affirmed = {node for j in found.judged if vouches(j.verdict) for node in j.nodes}
+    affirmed = {node for j in found.judged if affirms(j) for node in j.nodes}
     pieces = [rest for rest in rests if not affirmed.issuperset(nodes_of(rest))]
     with contextlib.suppress(ExhaustedError):
         judged = survey(inquiry.case, recorded, inquiry.look, lambda verdict: verdict.failed, pieces)
-        found.judged.extend(one for one in judged if vouches(one.verdict))
+        found.judged.extend(one for one in judged if affirms(one))
 
 
 def _inside(inquiry: Inquiry, recorded: Recording, checked: Checked) -> Inside | None:

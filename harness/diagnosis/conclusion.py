@@ -11,6 +11,7 @@ from driftnet.diagnosis.inquiry import (
     EXPLAINED,
     Found,
     Inquiry,
+    affirms,
     is_lost,
     is_right,
     name_of,
@@ -76,7 +77,7 @@ def _doubtful(case: Case, found: Found, serious: Sequence[Fault], rule: str) -> 
     noted = {node for fault in found.faults if not found.is_beside(fault) for node in fault.nodes} - wrong
 
     def is_right(judged: Judged) -> bool:
-        if vouches(judged.verdict):
+        if affirms(judged):
             return True
         harmless = not noted.isdisjoint(judged.nodes) and wrong.isdisjoint(judged.nodes)
         return judged.verdict.in_values and (bool(rule) or harmless)

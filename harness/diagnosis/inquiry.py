@@ -191,6 +191,11 @@ def vouches(verdict: Verdict) -> bool:
     return verdict.word is Word.AGREES and verdict.tier != Tier.STRUCTURE
 
 
+def affirms(judged: Judged) -> bool:
+    """Whether a window vouches for its nodes."""
+    return vouches(judged.verdict) and not judged.loose
+
+
 def is_right(checked: Checked) -> bool:
     """Whether the outputs are as good as right."""
     return all(row.change < LEAST_CHANGE for row in checked.end_to_end)

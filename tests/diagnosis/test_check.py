@@ -28,6 +28,7 @@ from driftnet.findings.trial import TOO_MUCH, Confirmed, Trial, watch
 from driftnet.model.case import Case
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier, Verdict, Word
+from driftnet.model.windows import Judged
 from driftnet.reduce import passes, reducer
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.subgraphs import entered
@@ -71,6 +72,16 @@ def too_large(monkeypatch):
 
     put(monkeypatch, "watch", whole_is_too_much)
     return case
+
+
+def test_nodes_of_a_window_that_agrees_within_a_bound_that_allows_anything_are_not_verified():
+    case = one_node("Relu", np.ones((2, 3), np.float32))
+    agrees = Verdict(Word.AGREES, Tier.RUNNING_ERROR, output="y", bound=1e9)
+    shares = [
+        conclusion._doubtful(case, Found("mnn", None, judged=[Judged(((0,),), agrees, loose)]), [], "")[1]
+        for loose in (False, True)
+    ]
+    assert shares == [1.0, 0.0], f"{shares} of the nodes are verified, should be all and none"
 
 
 def test_a_model_that_takes_too_much_to_be_judged_as_a_whole_is_judged_in_windows(runner, too_large):

@@ -7,7 +7,7 @@ import pytest
 from driftnet.model.inspect import has_any
 from driftnet.model.operators import Trait
 from driftnet.model.submodel import recording, submodel
-from driftnet.model.verdict import Kind, Verdict, Word
+from driftnet.model.verdict import Kind, Tier, Verdict, Word
 from driftnet.model.windows import LAYERS, NODES, live_nodes, nodes_of, seams, split, survey
 from onnx import helper
 
@@ -110,6 +110,33 @@ def test_what_nobody_can_judge_is_halved_down_to_single_units():
     affirmed = {node for one in judged if one.verdict.word is Word.AGREES for node in one.nodes}
     assert set(live_nodes(case)) - affirmed == unable
     assert len(judged) < 1.2 * len(live_nodes(case))
+
+
+def test_a_window_that_agrees_within_a_bound_that_allows_anything_is_halved_until_its_parts_do_not():
+    case, recorded, windows = cut("mobilenet_v2")
+
+    def look(part):
+        output = part.proto.graph.output[0].name
+        bound = float(np.abs(recorded.feeds[0][output]).max()) * 2.0 ** -(15 - len(part.proto.graph.node))
+        return Verdict(Word.AGREES, Tier.RUNNING_ERROR, output=output, bound=bound)
+
+    judged = list(survey(case, recorded, look, lambda verdict: False, windows))
+    loose = [one for one in judged if one.loose]
+    affirmed = {node for one in judged if not one.loose for node in one.nodes}
+    assert loose and len(judged) > len(windows), f"{len(loose)} of {len(judged)} are loose, should be some, and halved"
+    assert affirmed == set(live_nodes(case)), "each node is judged within a bound that is narrow enough at last"
+
+
+def test_a_single_node_is_judged_within_whatever_its_bound_is_and_so_is_noise():
+    case, recorded, windows = cut("mobilenet_v2")
+
+    def look(part):
+        output = part.proto.graph.output[0].name
+        tier = Tier.RUNNING_ERROR if len(part.proto.graph.node) == 1 else Tier.BUDGET
+        return Verdict(Word.AGREES, tier, output=output, bound=1e9)
+
+    judged = list(survey(case, recorded, look, lambda verdict: False, windows))
+    assert len(judged) == len(windows), f"{len(judged)} windows are judged, should be {len(windows)}, none halved"
 
 
 def test_nothing_is_halved_once_something_is_wrong():
