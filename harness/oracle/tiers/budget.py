@@ -22,6 +22,7 @@ from driftnet.model.arrays import distance
 from driftnet.model.graph import Values
 from driftnet.model.operators import WEIGHTED, Trait, having
 from driftnet.model.verdict import Kind, Tier, Verdict, Word
+from driftnet.oracle.artifact.simulated.tier import cut
 from driftnet.oracle.ball_arithmetic.ball import is_float, normal_of
 from driftnet.oracle.question.answers import abstains, agrees
 from driftnet.oracle.question.poles import poles
@@ -55,7 +56,9 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     for place in (place for place in places if place not in verdicts and _rests_on(question, place, noise.unknown)):
         verdicts[place] = _cannot_tell(question, place, "calibration saw nothing but zeros")
     disputed = [place for place in places if place not in verdicts]
-    untold = [place for place in disputed if _rests_on(question, place, noise.untold)]
+    # What is cut to a code, not rounded, is off by half a step on average: no noise that is sampled here does that.
+    other = noise.untold | (cut(question) if disputed else set())
+    untold = [place for place in disputed if _rests_on(question, place, other)]
     if disputed and question.is_too_large:
         return verdicts | {place: _cannot_tell(question, place, TOO_LARGE) for place in disputed}
     samples: list[Sequence[Values]] = []
@@ -68,7 +71,7 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
         disputed = [place for place in disputed if verdicts[place].error > SCORE / 2 and place not in untold]
     for place in untold:  # what the noise of all other tensors explains is right, whatever becomes of these
         if verdicts[place].word is not Word.AGREES:
-            verdicts[place] = _cannot_tell(question, place, "the quantizer tells no step of a tensor")
+            verdicts[place] = _cannot_tell(question, place, "the step of a tensor is not told, or codes are cut")
     return verdicts
 
 

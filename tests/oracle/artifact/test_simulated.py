@@ -358,6 +358,15 @@ def test_what_mnn_executes_is_what_its_file_says(runner, name, recipe):
     assert recipe or found.tier == "artifact", "by default MNN's file tells enough"
 
 
+def test_averages_that_mnn_cuts_to_codes_are_not_accused_for_their_mean(runner):
+    x = np.random.default_rng(0).normal(0.1, 1, (2, 32, 8, 16)).astype(np.float32)
+    node, result = helper.make_node("GlobalAveragePool", ["x"], ["y"]), ("y", FLOAT, (2, 32, 1, 1))
+    case = models.case([node], {"x": x}, outputs=[result])
+    seen, options = observed(runner, case)
+    found = judge(case, seen, target=MNN, options=options, reference=runner.reference)
+    assert not found.failed, f"{found.message}: its file says that averages are not rounded to the nearest code"
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_results_in_half_precision_are_not_what_its_file_says(runner, name):
     seen, options = observed(runner, CASES[name])
