@@ -26,7 +26,11 @@ from onnx import helper
 LAYERS = 5
 """Layers that are put into the artifact in float, each of which takes a run of it."""
 
-JOINS = frozenset({"Concat"})  # Add and the like round a small operand away in floats, too
+JOINS = frozenset({"Concat", "Where"})
+SUMS = frozenset({"Add", "Sub"})
+"""Operators that round a small operand away in floats, too, but not where the other one is 0, as an attention's mask."""
+UNMASKED = 0.1
+"""The share of a sum that has to be lost in its step: next to 0 some of every sum of two large numbers is."""
 CODES_OF_EIGHT_BITS = 255
 OWN = ":in_float"
 """What the names of tensors end in that float nodes make of the artifact's."""
@@ -81,13 +85,17 @@ def by_tensor(
 
 
 def vanishing(model: Graph, graph: Graph, recorded: Sequence[Values]) -> Iterator[str]:
-    """Joins whose result has a step so large that an operand rounds to nothing: boxes and scores of a detector."""
+    """Joins whose result has a step so large that an operand rounds to nothing: boxes and scores of a detector, scores of
+    an attention and a mask of -10000."""
     ranges, seen = stated_ranges(graph), ranges_of(recorded)
     for node in model.nodes:
-        if node.op not in JOINS or node.outputs[0] not in ranges:
+        if node.op not in JOINS | SUMS or node.outputs[0] not in ranges:
             continue
         low, high = ranges[node.outputs[0]]
         step = float(high - low) / CODES_OF_EIGHT_BITS
+        made = [np.abs(run[node.outputs[0]]) for run in recorded if node.op in SUMS and node.outputs[0] in run]
+        if node.op in SUMS and not any(np.mean((x > 0) & (x < step / 2)) >= UNMASKED for x in made):
+            continue
         for name in node.inputs:
             largest = largest_of(seen[name]) if name in seen else 0.0
             if 0 < largest < step / 2:
