@@ -73,7 +73,7 @@ class _Checker:
         for p, error, bound, what in outliers(self.c.model, self.proportions, records, alike):
             if shifted := self.is_shifted(p):
                 what = f"as wide, but moved, and cuts {cut_off(p, records):.1%} of it off: the zero point is wrong"
-            message = f"{self.told(p.rounding, p.found, p.seen)}: {what}"
+            message = f"{self.told(p.name, p.found, p.seen)}: {what}"
             self.add(p.rounding, p.rounding.node, error, bound, message, shifted=shifted)
 
     def add(
@@ -88,9 +88,9 @@ class _Checker:
         width, off = p.found[1] - p.found[0], max(abs(p.found[0] - low), abs(p.found[1] - high))
         return bool(p.rounding.format.zero_point) and abs(width / (high - low) - 1) < SHIFTED < off / width
 
-    def told(self, rounding: Rounding, found: Range, data: Range) -> str:
+    def told(self, name: str, found: Range, data: Range) -> str:
         seen = "on these inputs it is in" if self.calibration.sampled else "calibration saw"
-        return f"{_rounded(rounding, found)}, but {seen} [{data[0]:.6g}, {data[1]:.6g}]"
+        return f"{_rounded(name, found)}, but {seen} [{data[0]:.6g}, {data[1]:.6g}]"
 
     def key(self, format: Format) -> tuple[object, ...]:
         """What tensors that are rounded alike have in common; a quantizer of which nothing is known may write that
@@ -105,7 +105,7 @@ class _Checker:
         if not 0 < scale < np.inf:  # parameters.py tells of it, and nothing fits in it
             return
         if sampled and (most := self.beyond(own, found)):
-            message = f"{_rounded(rounding, found)}, but cannot leave [{most[0]:g}, {most[1]:g}]"
+            message = f"{_rounded(own[0], found)}, but cannot leave [{most[0]:g}, {most[1]:g}]"
             self.add(rounding, rounding.node, (found[1] - found[0]) / (most[1] - most[0]), ROOMY_RANGE, message)
             return
         reached, lent = self.neighbours(own)
@@ -139,7 +139,7 @@ class _Checker:
                 self.proportions.append(Proportion(rounding, name, nearest, found, ranges[name], same, own_kind))
             return
         error = max(abs(min(known[0][0], 0) - found[0]), abs(max(known[0][1], 0) - found[1])) / scale
-        message = f"{self.told(rounding, found, known[0])}: {error:.3g} steps off"
+        message = f"{self.told(own[0], found, known[0])}: {error:.3g} steps off"
         lenders = [
             node
             for name, node in lent.items()
@@ -165,7 +165,7 @@ class _Checker:
         if np.mean(x < 0 if half == "negative" else x > 0) < GIVEN_UP:
             return False
         node, seen = next(iter(lent.values())), (float(x.min()), float(x.max()))
-        message = f"{self.told(rounding, found, seen)}: the {half} half is cut off; {_lent_by(node)}"
+        message = f"{self.told(own[0], found, seen)}: the {half} half is cut off; {_lent_by(node)}"
         error = abs(beyond(seen)) / self.c.numbers.scale(rounding.format).item()
         self.add(rounding, node, error, COVERED, message)
         return True
@@ -253,8 +253,8 @@ def _is_near(found: Range, wanted: Range, slack: float) -> bool:
     return abs(found[0] - wanted[0]) <= slack and abs(found[1] - wanted[1]) <= slack
 
 
-def _rounded(rounding: Rounding, found: Range) -> str:
-    return f"{rounding.real!r} is rounded within [{found[0]:.6g}, {found[1]:.6g}]"
+def _rounded(name: str, found: Range) -> str:
+    return f"{name!r} is rounded within [{found[0]:.6g}, {found[1]:.6g}]"
 
 
 def _candidates(known: Sequence[Range]) -> Iterator[Range]:
