@@ -428,6 +428,60 @@ def _written(rng: Rng) -> Feed:
     return {"src": 4 + inputs.letters(rng, 9, 40)[None], "tgt_in": np.array([[1, *(4 + inputs.letters(rng, 4, 40))]])}
 
 
+def _words(rng: Rng, count: int) -> list[str]:
+    return rng.choice(["membelanjakan", "seperti", "keterangan", "pemerintah", "merdeka", "besok", "sendeng"], count)
+
+
+def _masked(letters: str):
+    """A maker of two words by their places among `letters`, each e masked by the last one."""
+
+    def make(rng: Rng) -> Feed:
+        rows = [[len(letters) - 1 if c == "e" else letters.index(c) for c in word] for word in _words(rng, 2)]
+        return {"input_1": np.array([row + [0] * (32 - len(row)) for row in rows])}
+
+    return make
+
+
+def _heard(rng: Rng) -> Feed:
+    """A word in a field of 24, a place for each of 28 characters."""
+    word = _words(rng, 1)[0].ljust(24)
+    return {"input_1": np.eye(28, dtype=np.float32)[["'-abcdefghijklmnopqrstuvwyz ".index(c) for c in word]][None]}
+
+
+def _sounds(rng: Rng) -> Feed:
+    """What the encoder of words makes of one, and the sound that was written last."""
+    import onnxruntime
+
+    path = next(s.path for s in specimens() if s.name == "word_sounds")
+    hidden, cell = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, _heard(rng))
+    sound = np.eye(32, dtype=np.float32)[rng.integers(2, 31)]
+    return {"input_2": sound[None, None], "input_3": hidden, "input_4": cell}
+
+
+def _pronounced(rng: Rng) -> Feed:
+    word = _words(rng, 1)[0]
+    return {"text": np.array([[1 + ord(c) - ord("a") for c in word] + [0] * (28 - len(word))])}
+
+
+def _secret(rng: Rng) -> Feed:
+    """A line of a source text, the name and the value that it sets, and what is known of these."""
+
+    def placed(text: str, field: int) -> np.ndarray:
+        codes = [ord(c) - 26 for c in text.replace("\n", " ")[:field]]
+        return np.concatenate([np.eye(101)[codes], np.zeros((field - len(codes), 101))]).astype(np.float32)[None]
+
+    value = "".join(chr(k) for k in rng.integers(48, 123, int(rng.integers(8, 40))))
+    name = str(rng.choice(["password", "api_key", "token", "db_url"]))
+    known = np.where(np.arange(529) < 5, rng.uniform(0.1, 0.6, 529), rng.random(529) < 0.03)[None].astype(np.float32)
+    line = bytes(inputs.file_bytes(rng, 30).astype(np.uint8)).decode() + f'{name} = "{value}"'
+    return {
+        "line_input": placed(line, 128),
+        "variable_input": placed(name, 64),
+        "value_input": placed(value, 64),
+        "feature_input": known,
+    }
+
+
 def _tokens(rng: Rng) -> Feed:
     """A sentence of 16 tokens in a field of 20."""
     ids = np.array([[101, *(1996 + inputs.letters(rng, 14, 20000)), 102, 0, 0, 0, 0]])
@@ -555,6 +609,12 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "marks_presence": lambda rng: {"input": 1 + inputs.letters(rng, 48, 40)[None]},
     "turn_end": _turn,
     "iris_flowers": lambda rng: {"float_input": rng.uniform((4.3, 2.0), (7.9, 4.4), (3, 2)).astype(np.float32)},
+    "masked_sounds": _masked("\0\1anəirkmtugspbldoehc" + "yjwfv-z'q\2"),
+    "masked_vowels": _masked("\0\1aèiênrstoklmgpudbfhcjvwy-z.xq\2"),
+    "word_sounds": _heard,
+    "sound_writer": _sounds,
+    "pronunciation": _pronounced,
+    "secrets": _secret,
     "vowel_marks": lambda rng: {"input": 1 + inputs.letters(rng, 48, 40)[None]},
 }
 
