@@ -26,9 +26,8 @@ from onnx import helper
 LAYERS = 5
 """Layers that are put into the artifact in float, each of which takes a run of it."""
 
-JOINS = frozenset({"Concat", "Where"})
-SUMS = frozenset({"Add", "Sub"})
-"""Operators that round a small operand away in floats, too, but not where the other one is 0, as an attention's mask."""
+JOINS = frozenset({"Concat", "Where"})  # no trait tells whose operands keep their values beside larger ones
+SUMS = frozenset({"Add", "Sub"})  # these round a small one away in floats, too, but not where a mask is 0
 UNMASKED = 0.1
 """The share of a sum that has to be lost in its step: next to 0 some of every sum of two large numbers is."""
 CODES_OF_EIGHT_BITS = 255
@@ -85,8 +84,8 @@ def by_tensor(
 
 
 def vanishing(model: Graph, graph: Graph, recorded: Sequence[Values]) -> Iterator[str]:
-    """Joins whose result has a step so large that an operand rounds to nothing: boxes and scores of a detector, scores of
-    an attention and a mask of -10000."""
+    """Joins whose result has a step so large that an operand rounds to nothing: boxes and scores of a detector, scores
+    of an attention and a mask of -10000."""
     ranges, seen = stated_ranges(graph), ranges_of(recorded)
     for node in model.nodes:
         if node.op not in JOINS | SUMS or node.outputs[0] not in ranges:

@@ -463,10 +463,13 @@ def weight_error(model: onnx.ModelProto, quantized: onnx.ModelProto) -> tuple[fl
 
 
 def rows() -> list[dict[str, Any]]:
-    """What was measured, in the order of the manifest."""
+    """What was measured of the models of the manifest, in its order; a cache may hold others."""
     order = [specimen.name for specimen in specimens()]
     found = [json.loads(path.read_text()) for path in kept().glob("*.json")]
-    return sorted(found, key=lambda row: (order.index(row["model"]), list(RECIPES).index(row["recipe"])))
+    return sorted(
+        (row for row in found if row["model"] in order),
+        key=lambda row: (order.index(row["model"]), list(RECIPES).index(row["recipe"])),
+    )
 
 
 def judged(row: Mapping[str, Any]) -> str:
