@@ -163,7 +163,7 @@ def test_actual_values_stand_beside_expected_ones_with_those_that_are_wrong_mark
 
 
 def answered(saved, outputs):
-    return api.Answer("1", AGREES, ({"y": outputs},))
+    return api.Answer("1", saved.verdict, ({"y": outputs},))
 
 
 def test_an_element_is_wrong_that_is_off_by_more_than_the_bound():
@@ -178,6 +178,14 @@ def test_an_element_is_wrong_that_is_off_by_more_than_the_bound():
     assert [e.at for e in one.elements if e.worst] == ["[1, 1]"]
     assert (one.wrong, one.left_out, len(one.elements)) == (1, 0, 6)
     assert compared(saved, answered(saved, expected)) == []
+
+
+def test_no_element_is_wrong_of_a_run_in_which_a_failure_that_comes_and_goes_did_not_come():
+    expected = np.zeros(8, np.float32)
+    saved = dataclasses.replace(corpus.load(GEMM), expected=({"y": expected},))
+    (one,) = compared(saved, api.Answer("1", AGREES, ({"y": expected + np.float32(1e-7)},)))
+    assert (one.wrong, len(one.elements)) == (0, 8), f"{one.wrong} of {len(one.elements)} are wrong, should be 0 of 8"
+    assert not any(e.wrong for e in one.elements), "what an agreeing run is off by is rounding"
 
 
 def test_of_a_large_output_the_elements_that_are_furthest_off_are_shown():
