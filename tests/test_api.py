@@ -49,6 +49,11 @@ def test_a_plan_takes_texts_for_paths_and_one_name_for_a_list_of_one():
     assert written == meant, f"a plan of texts is {written}, should be {meant}"
 
 
+def test_a_target_that_is_named_twice_runs_once():
+    plan = driftnet.Plan(report="run", targets=["mnn", "onnxruntime-quant", "mnn"])
+    assert plan.targets == ("mnn", "onnxruntime-quant"), f"{plan.targets} would run"
+
+
 def test_a_name_that_there_is_not_is_refused_as_python_does():
     with pytest.raises(ImportError, match="cannot import name 'nonsense'"):
         from driftnet import nonsense  # noqa: F401

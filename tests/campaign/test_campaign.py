@@ -681,13 +681,6 @@ def test_what_stands_there_and_is_not_whole_is_met_again(tmp_path):
     assert issue.saved.path == there
 
 
-def test_a_target_that_is_named_twice_runs_once(tmp_path):
-    options = {"cases": 4, "seed": 5, "steer": False}  # of which none fails
-    once, _ = fuzz(tmp_path / "once", targets=["onnxruntime-quant"], **options)
-    twice, _ = fuzz(tmp_path / "twice", targets=["onnxruntime-quant"] * 2, **options)
-    assert twice.models == once.models == 1
-
-
 def test_the_very_same_finding_of_another_shard_is_no_second_one(tmp_path):
     target = "tests.support.bugs:NEEDS_STRIDES"
     plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,))
