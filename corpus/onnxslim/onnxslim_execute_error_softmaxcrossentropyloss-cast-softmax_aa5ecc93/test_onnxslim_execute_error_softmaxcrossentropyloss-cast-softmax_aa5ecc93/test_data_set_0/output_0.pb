@@ -1,0 +1,1 @@
+Bt26JUUUUUUÕ?UUUUUUÕ?UUUUUUÕ?
