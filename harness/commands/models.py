@@ -569,6 +569,7 @@ def _nothing_to_reduce(what: str, verdict: Verdict, path: Path, before: corpus.S
         hint = "give --target another target or release"
         if not path.is_dir():
             hint += ", or your own inputs and options: --inputs, --dim, --option"
+            hint += f"; a part may fail where the whole agrees: driftnet check {path} --out FOLDER reduces those"
     return UserError(message, hint=hint, kind="case")
 
 

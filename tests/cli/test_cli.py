@@ -275,6 +275,7 @@ def test_nothing_to_reduce_is_said(driftnet, model, tmp_path):
     result = driftnet("reduce", model, "--target", "mnn", "--out", tmp_path / "out")
     assert_one_clear_message(result, says=f"nothing to reduce: mnn agrees on {model}\n")
     assert "your own inputs and options: --inputs, --dim, --option" in result[2]
+    assert f"driftnet check {model} --out FOLDER" in result[2], "parts may fail where the whole agrees"
 
 
 def test_an_unknown_command_is_named(driftnet):
