@@ -49,6 +49,8 @@ CONNECT_SECONDS = 30
 FETCH_SECONDS = 60
 SYNC_SECONDS = 0.25
 """Between two waits for the disk, which take milliseconds each: one process writes what all workers have examined."""
+PACK = 8
+"""Archives that a worker asks for at once where it lags behind: each time it asks takes the scheduler .3 ms."""
 LIST_SECONDS = 5.0
 """For which a list of workers counts: to make it takes the scheduler and this process 60 µs a worker."""
 MOST_DEATHS = 3
@@ -106,6 +108,7 @@ class Cluster(Executor):
         self._executor = self._client.get_executor(pure=False)
         self._journal = Journal(plan.report, SYNC_SECONDS)
         self._news: list[str] = []  # the case of each, by its path in the folder of cases; the first is of all before
+        self._pack: list[str] = []  # the last archives, of which the pack is not full yet
         self._issues: dict[str, KnownIssue] = {}  # of these
         self._gone: set[str] = set()
         self._there: tuple[float, tuple[str, ...]] = (-math.inf, ())  # since when; addresses
@@ -180,6 +183,8 @@ class Cluster(Executor):
             self._client.run(end, self._run, on_error="ignore")
             for number in range(len(self._news)):
                 _variable(self._run, number, self._client).delete()
+            for number in range(1, len(self._news) - PACK + 1, PACK):
+                _variable(self._run, number, self._client, PACK).delete()
         self._client.close()
 
     def _addresses(self) -> tuple[str, ...]:
@@ -190,7 +195,12 @@ class Cluster(Executor):
         return self._there[1]
 
     def _send(self, name: str, data: str) -> None:
-        _variable(self._run, len(self._news), self._client).set(data)
+        number = len(self._news)
+        _variable(self._run, number, self._client).set(data)
+        self._pack += [data] if number else ()  # the first is large, and whoever comes asks for it
+        if len(self._pack) == PACK:
+            _variable(self._run, number + 1 - PACK, self._client, PACK).set("\n".join(self._pack))
+            self._pack.clear()
         self._news.append(name)
 
     def _here(self, event: Event, root: str) -> Event:
@@ -238,8 +248,10 @@ class _Here:
         root = self.scratch.path
         found = root / RUN / order.plan.found.name
         while self.known < order.news:
-            _unpack(_variable(self.run, self.known).get(timeout=FETCH_SECONDS), root)
-            self.known += 1
+            many = PACK if self.known % PACK == 1 and self.known + PACK <= order.news else 1
+            for data in _variable(self.run, self.known, of=many).get(timeout=FETCH_SECONDS).split("\n"):
+                _unpack(data, root)
+            self.known += many
         for name in order.gone if self.known == order.news else ():  # an older one knows of less than is here
             corpus.remove(found / name)
         before, known = _names(found), self.known
@@ -338,11 +350,11 @@ def _client(address: str) -> Client:
         raise UserError(f"no Dask scheduler answers at {address}: {e}", hint=hint, kind="option") from None
 
 
-def _variable(run: str, number: int, client: Client | None = None) -> Any:
-    """A text that the scheduler keeps, whichever workers are lost: an archive of `run`."""
+def _variable(run: str, number: int, client: Client | None = None, of: int = 1) -> Any:
+    """A text that the scheduler keeps, whichever workers are lost: an archive of `run`, or so many from that on."""
     from distributed import Variable
 
-    return Variable(f"driftnet-{run}-{number}", client)
+    return Variable(f"driftnet-{run}-{number}-{of}", client)
 
 
 def _archive(folders: Iterable[tuple[Path, str]]) -> str:

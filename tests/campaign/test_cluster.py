@@ -175,6 +175,37 @@ def test_what_was_found_meanwhile_counts_where_it_cannot_be_what_others_found(tm
     assert told == [True, counts], f"{ops}, both {kind}: counts {told}, should be {[True, counts]}"
 
 
+def test_a_worker_that_lags_behind_is_told_of_several_findings_at_once(tmp_path, monkeypatch):
+    kept, asked = {}, []
+
+    class Kept:
+        def __init__(self, run, number, client=None, of=1):
+            self.name = (number, of)
+
+        def set(self, text):
+            kept[self.name] = text
+
+        def get(self, timeout):
+            asked.append(self.name)
+            return kept[self.name]
+
+    monkeypatch.setattr(cluster, "_variable", Kept)
+    monkeypatch.setattr(cluster, "_unpack", lambda data, root: told.append(data))
+    monkeypatch.setattr(cluster._Here, "_events", lambda self, order, plan: [])
+    plan = Plan(report=tmp_path, targets=(TARGET,))
+    sender, here, told = Cluster.__new__(Cluster), cluster._Here("run"), []
+    sender._run, sender._client, sender._news, sender._pack = "run", None, [], []
+    for number in range(2 * cluster.PACK + 4):
+        sender._send(f"name {number}", f"text {number}")
+    for news in (3, 2 * cluster.PACK + 4):
+        here.examined(Order("run", plan, news, frozenset(), 0, 4, True, 60.0))
+    here.end()
+    should = [f"text {number}" for number in range(2 * cluster.PACK + 4)]
+    assert told == should, f"each once, in order: got {told}"
+    packs = [name for name in asked if name[1] > 1]
+    assert packs == [(cluster.PACK + 1, cluster.PACK)], f"got {packs}: what it has not begun to ask for, and is full"
+
+
 def test_the_workers_of_a_cluster_are_not_counted_for_each_index(tmp_path):
     pool = _Told(Plan(report=tmp_path, targets=(TARGET,)))
     pool._there, pool._client = (-math.inf, ()), Mock()
