@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from driftnet.campaign.plan import Plan, choices, variant
 from driftnet.campaign.summary import Summary
 from driftnet.causes import record
@@ -40,10 +41,13 @@ from driftnet.util.errors import UserError
 from driftnet.util.machine import description
 from driftnet.util.nearest import demand
 from hypothesis import Phase, given, settings
-from msgspec import Struct
+from msgspec import Struct, structs
 from onnx import TensorProto, helper, numpy_helper
 
 MODELS = 200
+WORK = 80
+RATE, TAKEN = "per CPU ", ("CPU s", "CPU ms", "ms per case")
+"""In the names of measures: so many in a CPU second, and what takes so long."""
 FROM_SAVED, TIMES, CAMPAIGN_SEED = 600, 10, 60611
 """Cases of one campaign on one target. From an empty corpus it has a minute instead."""
 
@@ -210,23 +214,65 @@ BENCHMARKS: Mapping[str, Callable[[], dict[str, float]]] = {
 
 
 class Result(Struct, omit_defaults=True):
-    """The measures of one benchmark, and the machine they were taken on; `before`, those of another result."""
+    """The measures of one benchmark, and the machine they were taken on, with what was installed.
+
+    work     CPU seconds that `fixed_work` took there, before and after it; none in results of an older time
+    before   the measures of another result, and its `work_before`;   ratios   to these (`compared`)
+    """
 
     name: str
     measures: dict[str, float]
     machine: dict[str, Any]
+    work: float | None = None
     before: dict[str, float] | None = None
+    work_before: float | None = None
+    ratios: dict[str, tuple[float, float | None]] = {}
 
 
 def run(name: str) -> Result:
     """The result of benchmark `name`. Raises UserError for an unknown name."""
     demand([name], BENCHMARKS, "no benchmark is called {!r}", f"there is {', '.join(BENCHMARKS)}")
-    return result(name, BENCHMARKS[name]())
+    work = fixed_work()
+    measures = BENCHMARKS[name]()
+    return result(name, measures, (work + fixed_work()) / 2)
 
 
-def result(name: str, measures: dict[str, float]) -> Result:
+def result(name: str, measures: dict[str, float], work: float | None = None) -> Result:
     """The measures of a benchmark that was run on this machine."""
-    return Result(name, measures, description() | {"python": platform.python_version()})
+    releases = {word: resolve(word).release for word in DEFAULT_TARGETS}
+    versions = {"python": platform.python_version(), "numpy": np.__version__, "onnx": onnx.__version__, **releases}
+    return Result(name, measures, description() | versions, fixed_work() if work is None else work)
+
+
+def fixed_work() -> float:
+    """CPU seconds of a piece of work that is always the same, in Python, numpy and onnxruntime, on one core: by it
+    results of two machines are comparable, and of one that was more or less busy."""
+    x = np.linspace(-1, 1, 512 * 512, dtype=np.float32).reshape(512, 512)
+    node, ends = helper.make_node("Softmax", ["x"], ["y"]), ("x", "y")
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, x.shape) for name in ends]
+    graph = helper.make_graph([node], "work", values[:1], values[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10).SerializeToString()
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    started = time.process_time()
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    for _ in range(WORK):
+        session.run(None, {"x": x})
+        np.sort(np.tanh(x).astype(np.float64), axis=1).cumsum()
+        json.loads(json.dumps({str(k): [k, k / 7] for k in range(4000)}))
+    return time.process_time() - started
+
+
+def compared(before: Result, now: Result) -> Result:
+    """A result beside another one. The ratio of each measure: as it is, and as it would be if the fixed work had taken
+    as long both times, None where that is not known or says nothing of it (a share, a count)."""
+    work = now.work and before.work and now.work / before.work
+    told = structs.replace(now, before=before.measures, work_before=before.work, ratios={})
+    for name, value in now.measures.items():
+        if was := before.measures.get(name):
+            ratio, power = value / was, 1 if RATE in name else -1 if any(unit in name for unit in TAKEN) else 0
+            told.ratios[name] = (ratio, ratio * work**power if work and power else None)
+    return told
 
 
 def read(path: Path) -> Result:

@@ -52,7 +52,7 @@ def bench(name: str = "cases", *, compare: tuple[Path, Path] | None = None, out:
             raise UserError(f"cannot write {out}: it is a folder", hint="name a file in it", kind="disk")
     if compare:
         before, measured = (benchmarks.read(path) for path in compare)
-        measured.before = before.measures
+        measured = benchmarks.compared(before, measured)
     else:
         measured = benchmarks.run(name)
     result: dict[str, Any] = msgspec.to_builtins(measured)

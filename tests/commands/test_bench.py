@@ -55,6 +55,26 @@ def test_a_campaign_is_measured_by_what_it_finds_for_its_time():
     assert sum(value for name, value in measures.items() if name.startswith("share")) == 1
 
 
+def test_two_results_are_compared_as_they_are_and_as_if_the_fixed_work_had_taken_as_long():
+    names = ("cases per CPU second", "oracle, ms per case", "mnn, CPU s", "share of the CPU time, known")
+    before = bench.Result("b", dict.fromkeys(names, 10.0), {}, work=2.0)
+    ratios = bench.compared(before, bench.Result("b", dict.fromkeys(names, 20.0), {}, work=4.0)).ratios
+    should = dict(zip(names, [(2.0, 4.0), (2.0, 1.0), (2.0, 1.0), (2.0, None)]))
+    assert ratios == should, f"on a machine at half the speed: got {ratios}, should be {should}"
+    older = bench.compared(bench.Result("b", before.measures, {}), before).ratios
+    assert set(older.values()) == {(1.0, None)}, f"an older result has no fixed work: got {older}"
+
+
+def test_a_result_tells_what_it_was_measured_with(monkeypatch):
+    monkeypatch.setattr(bench, "BENCHMARKS", {"one": lambda: {"x": 1.0}})
+    monkeypatch.setattr(bench, "WORK", 1)
+    told = bench.run("one")
+    lacking = {"arch", "python", "onnx", "numpy", *bench.DEFAULT_TARGETS} - told.machine.keys()
+    assert not lacking, f"nothing says which {lacking}"
+    assert told.work is not None
+    assert 0 < told.work < 10, f"got {told.work} CPU s"
+
+
 def test_a_benchmark_that_there_is_not_is_named_with_those_there_are():
     with pytest.raises(UserError) as error:
         bench.run("nothing")

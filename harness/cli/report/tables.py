@@ -408,14 +408,18 @@ def tried(console: Console, result: Result) -> None:
 
 
 def bench(console: Console, result: Result) -> None:
-    """Benchmark results; with two of them, their ratio."""
-    table = _table("benchmark", "measure", "value", *(["before", "ratio"] if "before" in result else []))
+    """Benchmark results; with two of them, their ratios, as they are and beside the fixed work."""
+    compared = ["before", "ratio", "by fixed work"] if "before" in result else []
+    table = _table("benchmark", "measure", "value", *compared)
     for name, value in result["measures"].items():
         row = [result["name"], name, f"{value:.4g}"]
-        if before := result.get("before", {}).get(name):
-            row += [f"{before:.4g}", f"{value / before:.3f}"]
+        if ratios := result.get("ratios", {}).get(name):
+            row += [f"{result['before'][name]:.4g}", *("" if one is None else f"{one:.3f}" for one in ratios)]
         table.add_row(*row)
     console.print(table)
+    if work := result.get("work"):
+        before = f"; before, {result['work_before']:.2f}" if "work_before" in result else ""
+        say(console, f"the fixed work took {work:.2f} CPU s{before}")
 
 
 def selfcheck(console: Console, result: Result) -> None:
