@@ -18,7 +18,7 @@ from driftnet.causes.impact import ranked
 from driftnet.causes.lookup import facts_of
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.causes.record import CauseRecord
-from driftnet.causes.words import SHOWS, atom_in_words, otherwise, region_in_words
+from driftnet.causes.words import SHOWS, as_one, atom_in_words, otherwise, region_in_words
 from driftnet.util.options import written
 
 TRUSTED = 0.85
@@ -246,7 +246,7 @@ def _unknown(region: Region, facts: Facts, shape: Shape) -> str:
     unknown = [atom for atom in asked if atom.holds(facts) is None]
     if len(unknown) == len(asked) > 1:
         return f"{DEPENDS} all of that"
-    return f"{DEPENDS}: {', '.join(dict.fromkeys(atom_in_words(atom, region, shape) for atom in unknown))}"
+    return f"{DEPENDS}: {', '.join(dict.fromkeys(atom_in_words(atom, region, shape) for atom in as_one(unknown)))}"
 
 
 def with_ways_out(

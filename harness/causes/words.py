@@ -120,7 +120,7 @@ def _in_words(region: Region, shape: Shape) -> tuple[str, str]:
     parts, named = [], [_operators(region, role) for role in range(shape.roles)]
     chain, in_a_row = _chain(shape, named), _is_row(shape)
     for role in range(shape.roles):
-        words = [w for atom in region.of_role(role) if (w := _of_role(atom))]
+        words = [w for atom in as_one(region.of_role(role)) if (w := _of_role(atom))]
         if words:
             long = named[role].count(",") > 1
             whose = f"the {_ORDINALS[role]} node: " if in_a_row and long else f"{named[role]} "
@@ -137,6 +137,20 @@ def listed(names: Iterable[str]) -> str:
     """a, b and c"""
     *most, last = list(names) or [""]
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def as_one(atoms: Iterable[Atom]) -> list[Atom]:
+    """`atoms`, those of them as one value that bound a fact on both sides by what reads the same."""
+    told: dict[tuple[str, str], Atom] = {}
+    for atom in atoms:
+        bound = atom.test in _BOUNDS
+        key = (atom.fact, f"bound {_value(atom.value)}") if bound else (atom.fact, f"{atom.test} {atom.value}")
+        before = told.get(key)
+        told[key] = Atom(atom.fact, "is", atom.value) if bound and before and before.test != atom.test else atom
+    return [*told.values()]
+
+
+_BOUNDS = ("least", "most")
 
 
 def atom_in_words(atom: Atom, region: Region, shape: Shape | None = None) -> str:
@@ -435,7 +449,7 @@ _RECIPE = "recipe."
 def _option(atom: Atom) -> str:
     """What a recipe says: "method=KL or ADMM"."""
     name = atom.fact.removeprefix(_RECIPE)
-    if atom.test in ("least", "most"):
+    if atom.test in _BOUNDS:
         return _tested(name, atom)
     values = atom.value if isinstance(atom.value, tuple) and atom.test != "is" else (atom.value,)
     said = _either([_value(value) for value in values])

@@ -1,7 +1,7 @@
 """Triggers as sentences."""
 
-from driftnet.causes.predicate import Atom, Region
-from driftnet.causes.words import atom_in_words
+from driftnet.causes.predicate import Atom, Region, Shape
+from driftnet.causes.words import atom_in_words, region_in_words
 
 from tests.support.rules import assert_each
 
@@ -29,3 +29,14 @@ def test_a_condition_is_said_as_people_would():
         assert atom_in_words(atom, Region((atom,))) == said
 
     assert_each(SAID, rule, named=lambda case: case[1])
+
+
+def test_what_is_bounded_by_one_value_on_both_sides_is_said_to_be_that():
+    def said(*bounds):
+        return region_in_words(Region((Atom("0.op", "is", "Mul"), *bounds)), Shape())
+
+    low, high = Atom("0.out.0.magnitude", "least", 0.841), Atom("0.out.0.magnitude", "most", 0.841)
+    assert said(low, high) == "Mul magnitude of the result = 0.841"
+    other = said(low, Atom("0.out.0.magnitude", "most", 1.5))
+    assert other == "Mul magnitude of the result at least 0.841, magnitude of the result at most 1.5", other
+    assert said(low, low) == "Mul magnitude of the result at least 0.841", "a bound that is told twice is one bound"
