@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from driftnet.causes.place import Where, class_of
+from driftnet.causes.place import Where, class_of, place_of
 from driftnet.causes.record import Status
 from driftnet.findings.corpus import FIRST_SEEN, SavedCase
 from driftnet.findings.explaining import Inquiry, is_recognized, known_of
@@ -103,10 +103,14 @@ class KnownError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class _Left:
-    """What is left of a failure, as far as it was traced back and reduced; symptom, ended and named as of a Finding."""
+    """What is left of a failure, as far as it was traced back and reduced; symptom, ended and named as of a Finding.
+
+    where   in the target it failed before, as far as that is known
+    """
 
     trial: Trial
     verdict: Verdict
+    where: Where = NOWHERE
     symptom: str = ""
     ended: str = MINIMAL
     named: Case | None = None
@@ -141,11 +145,12 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
 
 def _reduced(trial: Trial, inquiry: Inquiry) -> _Left:
     """A failure traced back and reduced, as far as the reference and the effort allow that."""
-    left = _Left(trial, look(trial))
+    verdict, seen = watch(trial)
+    left = _Left(trial, verdict, place_of(trial.target, verdict, seen))
     try:
         with trial.runner.within(inquiry.allowance):
             left = _traced(left, inquiry)
-            reduction = _Reduction(left.trial, left.verdict, inquiry)
+            reduction = _Reduction(left.trial, left.verdict, inquiry, left.where)
             if left.trial is not trial:
                 reduction.demand_new(left.trial.case, left.trial.recipe)
             return reduction.of(left)
@@ -169,19 +174,20 @@ def _traced(left: _Left, inquiry: Inquiry) -> _Left:
         return left
     symptom = f"{verdict.message}; the first tensor that is wrong by itself: {source.verdict.message}"
     is_other = coarse(name, source.verdict) != coarse(name, verdict)
-    return _Left(replace(trial, case=source.case), source.verdict, symptom if is_other else "")
+    return _Left(replace(trial, case=source.case), source.verdict, symptom=symptom if is_other else "")
 
 
 @dataclass(eq=False)
 class _Reduction:
     """What a reducer asks of candidates for the failure of `start`.
 
-    shown   the candidate that failed last in the same way, and how
+    where   in the target it fails;   shown   the candidate that failed last in the same way, and how
     """
 
     start: Trial
     verdict: Verdict
     inquiry: Inquiry
+    where: Where = NOWHERE
     shown: tuple[Trial, Verdict, Observation] | None = None
 
     def __post_init__(self) -> None:
@@ -222,7 +228,7 @@ class _Reduction:
             return ""
         # What a damaged heap leads to depends on what the process did before.
         found, observed = watch(candidate, fresh=self.verdict.kind == "SIGABRT")
-        if not self._is_the_same(found):
+        if not (self._is_the_same(found) and self._is_there(place_of(candidate.target, found, observed))):
             return ""
         if observed:
             self.shown = candidate, found, observed
@@ -233,6 +239,11 @@ class _Reduction:
             return False
         # A range that is another tensor's is no operator that is gone.
         return _rank(found) <= _rank(self.verdict) and class_of(found) == class_of(self.verdict)
+
+    def _is_there(self, place: Where) -> bool:
+        """Whether a crash is in the function in which it was, as far as both are known: a target has many crashes, and
+        a reduction that may use any slips from the bug that it was started for into another one."""
+        return not (self.where.sort == place.sort == "crash") or self.where.is_one_with(place)
 
 
 def _given_time(trial: Trial, confirmed: Confirmed) -> tuple[Trial, Confirmed]:
