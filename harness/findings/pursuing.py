@@ -15,7 +15,7 @@ from driftnet.model.signature import Signature, coarse, fine, folder_name
 from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.oracle.tolerances.table import CLEAR_OF_BOUND, CLEAR_OF_STEP
 from driftnet.reduce.problem import ExhaustedError
-from driftnet.reduce.reducer import BUDGET, MINIMAL, reduce
+from driftnet.reduce.reducer import BUDGET, MINIMAL, Reduced, reduce
 from driftnet.reduce.trace import trace
 from driftnet.run.reference import ReferenceError
 from driftnet.targets.environments import Installed
@@ -29,6 +29,10 @@ to ask that it costs as much as to go on."""
 HANG_CALLS = 20  # each takes its whole time limit
 HANG_LIMITS = 4.0
 """How many time limits a hang is given once before it is told: what is only slow comes back, on a busy machine too."""
+
+MOST_IN_PLACE = 4
+"""Nodes of which a crash that is held to its function may leave a model: one that writes where it may not ends where
+that has hit, and of more nodes nobody sees what does it. Such a one is reduced on by its kind alone."""
 
 CLEAR = dict.fromkeys((Tier.RUNNING_ERROR, Tier.SAMPLING), CLEAR_OF_BOUND)
 CLEAR |= dict.fromkeys((Tier.LOSSLESS, Tier.ARTIFACT, Tier.BUDGET), CLEAR_OF_STEP)
@@ -198,17 +202,16 @@ class _Reduction:
         start, calls = self.start, self.inquiry.effort.calls
         if self.verdict.word is Word.HANGS:
             calls = min(calls, HANG_CALLS)
-        found = reduce(
-            start.case,
-            start.recipe,
-            start.target,
-            self.reproduces,
-            start.runner.reference.record,
-            calls=calls,
-            simpler=self.demand_new,
-        )
+        found = self._from(start.case, start.recipe, calls)
+        if self.where.sort == "crash" and nodes(found.case) > MOST_IN_PLACE:
+            self.where = NOWHERE
+            found = self._from(found.case, found.recipe, calls)
         trial = replace(start, case=found.case, recipe=found.recipe)
         return replace(left, trial=trial, ended=found.ended, named=found.named)
+
+    def _from(self, case: Case, recipe: Recipe, calls: int) -> Reduced:
+        record, target = self.start.runner.reference.record, self.start.target
+        return reduce(case, recipe, target, self.reproduces, record, calls=calls, simpler=self.demand_new)
 
     def demand_new(self, case: Case, recipe: Recipe, anew: bool = True) -> None:
         """Raise KnownError if it is known; anew: whether or not it is recognized without a run."""
