@@ -1,12 +1,13 @@
 """How right `lint` is: of the nodes of models that fail alone, how many it names, and how many of those that it names
 do not fail.
 
-    python -m tests.support.lint_truth --target mnn --seed N [--models 30]
+    python -m tests.support.lint_truth --target mnn --seed N [--models 30] [--seconds 60]
 
 Generated models, and realistic ones as they are and quantized. A node fails alone where it does cut out with recorded
 operands, and with its neighbours too, what reads it and what those read: weights that come out exchanged alone, and are
 right for their Conv, are no failure of the model. A place that is named fails where it does, or where it does with its
-neighbours, none of which fails alone.
+neighbours, none of which fails alone. Of a model that takes too long a sample of the nodes is asked; how many places
+are left is said, and they count as neither.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 from driftnet.causes.host import hosts
 from driftnet.causes.lookup import recipe_facts
@@ -47,9 +49,13 @@ def models(asked: argparse.Namespace, profile: Profile) -> Iterator[tuple[str, C
 Place = tuple[int, ...]
 
 
-def alone(case: Case, trial: Trial, runner: Runner, places: set[Place]) -> dict[Place, Verdict]:
-    """What the target makes of each node by itself, and of `places`, as far as they can be cut out; of those that say
-    otherwise with their neighbours, what they say there."""
+def alone(
+    case: Case, trial: Trial, runner: Runner, places: set[Place], seconds: float
+) -> tuple[dict[Place, Verdict], int]:
+    """What the target makes of `places` and of each node by itself, as far as they can be cut out; of those that say
+    otherwise with their neighbours, what they say there. And how many were left when `seconds` of CPU were over, half
+    of which are for the first."""
+    start = runner.all_cpu_seconds
     indices, recorded = computing(case.proto.graph), recording(case, runner.reference.record)
     nodes = [case.proto.graph.node[i] for i in indices]
 
@@ -69,15 +75,26 @@ def alone(case: Case, trial: Trial, runner: Runner, places: set[Place]) -> dict[
         read = {name for k in place for name in reads(nodes[k])}
         return {k for k, node in enumerate(nodes) if read.intersection(node.output)}
 
-    wanted = sorted({*((k,) for k in range(len(indices))), *places})
-    found = {place: said for place in wanted if (said := verdict(place))}
+    others = [(k,) for k in range(len(indices)) if (k,) not in places]
+    wanted = [*sorted(places), *Random(0).sample(others, len(others))]
+    found, left = dict[Place, Verdict](), 0
+    for k, place in enumerate(wanted):
+        if runner.all_cpu_seconds > start + seconds / 2:
+            left = len(wanted) - k
+            break
+        if said := verdict(place):
+            found[place] = said
     itself = {place[0] for place, said in found.items() if len(place) == 1 and said.failed}
     for place, said in list(found.items()):
         beside = readers(place) if said.failed or place in places else set()
         beside |= makers(beside)
         if beside and (said.failed or not beside - {*place} & itself):
-            found[place] = verdict(tuple(sorted({*place, *beside}))) or said
-    return found
+            if runner.all_cpu_seconds > start + seconds:
+                del found[place]
+                left += 1
+            else:
+                found[place] = verdict(tuple(sorted({*place, *beside}))) or said
+    return found, left
 
 
 def main() -> None:
@@ -86,6 +103,8 @@ def main() -> None:
     parser.add_argument("--target", default="mnn")
     parser.add_argument("--models", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=60.0, help="CPU seconds that one model may take")
+    parser.add_argument("--only", help="of the models those whose name holds this text")
     parser.add_argument("--corpus", type=Path, default=Path("corpus"))
     asked = parser.parse_args()
     installed = resolve(asked.target)
@@ -94,10 +113,12 @@ def main() -> None:
     failing = named = maybe = told = wrong = 0
     with trusting(), Runner(small_models=True) as runner:
         for name, case in models(asked, Profile(**installed.target.profile)):
+            if asked.only and asked.only not in name:
+                continue
             met = [m for m in meetings(list(hosts(case.proto)), known, options) if not m.inside]
             sure = {tuple(sorted(m.place)) for m in met if not m.why}
             try:
-                found = alone(case, Trial(case, installed, {}, runner), runner, sure)
+                found, left = alone(case, Trial(case, installed, {}, runner), runner, sure, asked.seconds)
             except ReferenceError:
                 continue
             nodes = computing(case.proto.graph)
@@ -107,7 +128,10 @@ def main() -> None:
             right = {place: found[place].failed for place in sure if place in found}
             failing, named, maybe = failing + len(bad), named + len(bad & in_sure), maybe + len(bad & possible)
             told, wrong = told + len(right), wrong + sum(not failed for failed in right.values())
-            print(f"{name}: {len(bad)} fail, {len(bad & in_sure)} named; {len(right)} named places", flush=True)
+            missing = f"; {left} places left" if left else ""
+            print(
+                f"{name}: {len(bad)} fail, {len(bad & in_sure)} named; {len(right)} named places{missing}", flush=True
+            )
             for k in sorted(bad - in_sure):
                 may = {m.cause.id[-8:]: m.why for m in met if k in m.place}
                 print("   not named", case.proto.graph.node[nodes[k]].op_type, found[k,].message[:90], "may:", may)
