@@ -178,6 +178,16 @@ def test_an_instruction_that_others_have_called_before_is_told_by_its_own_caller
     assert [call(holding.worker(), "read_a_number").frames, len(unwound)] == [number, 2]
 
 
+def test_a_jump_by_a_null_pointer_is_told_by_what_is_returned_to_and_never_unwound(
+    holding: Zygote, unwound: list[held.Held]
+) -> None:
+    frames = call(holding.worker(), "jump_to_nowhere").frames
+    assert [frame.split("+")[0] for frame in frames[:1]] == ["_ctypes"], (
+        f"the frames are {frames}, _ctypes has called it"
+    )
+    assert not unwound, f"{len(unwound)} stacks were unwound from where nothing is mapped, which tells nothing"
+
+
 def test_a_stack_is_known_for_the_builds_of_all_its_modules_wherever_they_are_installed(tmp_path: Path) -> None:
     module = Path(_ctypes.__file__)
     content, again, other = bytearray(module.read_bytes()), tmp_path / "again", tmp_path / "other"

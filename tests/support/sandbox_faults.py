@@ -62,6 +62,10 @@ def answer_with_what_cannot_cross() -> object:
     return object()
 
 
+def jump_to_nowhere() -> None:
+    ctypes.CFUNCTYPE(None)(8)()
+
+
 def segfault() -> None:
     ctypes.string_at(0)
 

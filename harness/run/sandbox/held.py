@@ -27,6 +27,8 @@ from msgspec.structs import replace
 
 _NEXT, _MOST = 512, 2**16
 """Words of a stack among which return addresses are guessed, and bytes of it that are read."""
+_LEAST = 2**16
+"""Linux maps nothing below: what runs there has jumped by a null pointer."""
 _X86_64 = (168, 176)
 """Where above its top the stack of a handler holds the stack pointer and the instruction pointer of what crashed:
 a return address, then a ucontext whose registers begin after 40 bytes, these two the 16th and 17th."""
@@ -83,9 +85,10 @@ def stack(held: Held) -> tuple[str, ...]:
     for known in _remembered().get(place, ()):
         if known.is_at(words, maps) and known.builds == _builds(held.pid, known.places):
             return known.frames
-    unwound = _until_told(_unwound(held, maps))
+    nowhere = words and instruction < _LEAST  # from there is no way back for an unwinder, which takes 60 ms to say so
+    unwound = [] if nowhere else _until_told(_unwound(held, maps))
     frames = tuple([name for _, name in unwound])
-    if not frames and not place:  # from a jump to nowhere there is no way back for an unwinder
+    if not frames and not place:
         return tuple([own for word in words[:_NEXT] if (own := _place(word, maps)) and not SYSTEM.match(own)][:TOLD])
     addresses = dict.fromkeys(address for address, _ in unwound)
     marks = [(at, _place(word, maps)) for at, word in enumerate(words) if word in addresses]
