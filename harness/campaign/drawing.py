@@ -13,11 +13,13 @@ from driftnet.campaign.age import of_its_time
 from driftnet.campaign.events import Drawn
 from driftnet.campaign.gaps import DRAWS, Form, Gaps, Part
 from driftnet.campaign.plan import Plan, choices, runs_under
-from driftnet.campaign.refused import TRIED, Forms, Refusals, forms_of
+from driftnet.campaign.refused import TRIED, Forms, forms_of, remembered
 from driftnet.campaign.steering import KEPT, Doubts, Steering
+from driftnet.causes.facts import Facts
 from driftnet.causes.host import Host, host_of
 from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.predicate import Trigger
+from driftnet.findings.corpus import known as known_folders
 from driftnet.findings.issues import KnownIssue
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
@@ -59,11 +61,13 @@ class Drawing:
     doubts: Doubts = field(default_factory=Doubts)
     graphs: dict[bytes, Read] = field(default_factory=dict)
     _steering: Steering = field(default_factory=lambda: Steering(()))
+    _of_index: dict[int, list[tuple[str, Facts]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.seeds = neighbours.seeds(self.plan.seeds)
         self.ages = [of_its_time(one, self.runner) for one in self.installed]
-        self.refusals = [Refusals() for _ in self.installed]
+        folders = known_folders(self.plan.corpus)
+        self.refusals = [remembered(folders, one.target.name, one.release) for one in self.installed]
         asked = coverage.load(self.plan.state) if self.plan.state else coverage.Counts()
         if self.plan.resume:
             asked |= coverage.asked(self.plan.report)
@@ -103,13 +107,7 @@ class Drawing:
         if not self.steers:
             return bulk.case(plan.seed, index, focus=tuple(plan.focus), weights=self.ages[favoured], profile=profile)
         steering, refusals = self.steering, self.refusals[favoured]
-        recipes = [
-            (one.target.name, recipe_facts(one.target, under))
-            for one in self.installed
-            for choice in choices(one, plan.seed, index)
-            for under in runs_under(one.target, choice.recipe)
-        ]
-        lookout = steering.under(recipes)
+        lookout = steering.under(self._recipes(index))
         free, tried = self._chance(index, "free", KEPT), self._tries(index)
         refused = self._refused(index, favoured)
         came = False
@@ -150,6 +148,19 @@ class Drawing:
             if came or sought.comes_in(self.read(case).drawn):  # what was not wanted then seldom is the next time
                 break
         return case
+
+    def _recipes(self, index: int) -> Sequence[tuple[str, Facts]]:
+        """The recipes by which graphs of `index` are run, with their targets; asked for again when one is refused."""
+        if index not in self._of_index:
+            self._of_index = {
+                index: [
+                    (one.target.name, recipe_facts(one.target, under))
+                    for one in self.installed
+                    for choice in choices(one, self.plan.seed, index)
+                    for under in runs_under(one.target, choice.recipe)
+                ]
+            }
+        return self._of_index[index]
 
     def sought(self, index: int, favoured: int) -> Form | None:
         """What the target at `favoured` was never asked and is to be now, if this index is for that."""

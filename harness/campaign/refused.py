@@ -1,13 +1,17 @@
 """What a system refuses, learned while a campaign runs: forms of operators that it refused and was never seen to run.
+What was learned of a release before lies beside the causes of its target; what is seen to run then is forgotten again.
 
 A form is an operator, or one with a type, rank or origin of an operand, or a value of an attribute; and a type of a
 graph's inputs and outputs. Where a refusal names operators or types, it is put down to these.
 """
 
+import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from driftnet.causes.facts import SLOTS, Value, of_attributes
 from driftnet.causes.host import Host
@@ -16,6 +20,7 @@ from driftnet.model.case import Case
 from driftnet.model.graph import nested
 from driftnet.model.inspect import dtype_name
 from driftnet.model.verdict import Verdict, Word
+from driftnet.util.errors import UserError
 
 TRIED = 50
 """One index in so many is drawn as if nothing was refused: what was learned may be wrong."""
@@ -27,6 +32,9 @@ Form = tuple[Value, ...]
 Forms = Mapping[Form, Set[str]]
 """Form -> the operators that a model would have to do without not to have it."""
 INPUT, OUTPUT = "graph input", "graph output"
+
+FILE = "refused.json"
+"""Release -> the forms that it refuses, in the folder of a target; `python -m tests.support.refusals` writes it."""
 
 _RAN = frozenset((Word.AGREES, Word.DIVERGES, Word.ABSTAINS))
 
@@ -108,6 +116,24 @@ class Refusals:
             whole, known = ([f for f in forms_ if test(f)] for test in (is_whole, lambda f: self.refused[f] >= TIMES))
             found += whole or known or forms_
         return found
+
+
+def remembered(folders: Iterable[Path], target: str, release: str) -> Refusals:
+    """What is known of one release below these folders of known cases. Raises UserError for a file that is damaged."""
+    found = Refusals()
+    for path in (folder / target / FILE for folder in folders):
+        try:
+            told = json.loads(path.read_text(encoding="utf-8"))
+            found.refused.update(dict.fromkeys(map(_read, told.get(release, ())), TIMES))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError, TypeError, AttributeError) as e:
+            raise UserError(f"{path} does not say what is refused: {e}", hint="restore it, or delete it") from e
+    return found
+
+
+def _read(form: Sequence[Any]) -> Form:
+    return tuple(tuple(value) if isinstance(value, list) else value for value in form)
 
 
 def is_whole(form: Form) -> bool:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -89,7 +89,7 @@ def of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
         case ["op"]:
             yield "op", node.op
         case ["trait"]:
-            yield from ((f"trait.{str(trait.name).lower()}", True) for trait in traits_of(node.op))
+            yield from _traits(node.op)
         case ["attr"]:
             yield from of_attributes(node.op, host.graph.opset, node.attributes)
         case ["in", slot, *part] if slot.isdecimal() and int(slot) < SLOTS:
@@ -139,6 +139,11 @@ def of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
         case ["outputs"]:
             yield "outputs", sum(bool(name) for name in node.outputs)
             yield "outputs.listed", len(node.outputs)  # with what has no name: an importer may ask for its place
+
+
+@cache
+def _traits(op: str) -> tuple[tuple[str, Value], ...]:
+    return tuple((f"trait.{str(trait.name).lower()}", True) for trait in traits_of(op))
 
 
 ANY: Mapping[str, frozenset[str]] = {
@@ -306,10 +311,9 @@ def _equal(a: Dims | None, b: Dims | None) -> bool | None:
 
 def of_attributes(op: str, opset: int, attributes: Mapping[str, Any]) -> Iterable[tuple[str, Value]]:
     """The facts of an operator's attributes, of which `attributes` are stated."""
-    schema = schema_of(op, opset)
-    for name in {**(schema.attributes if schema else {}), **attributes}:
-        stated = name in attributes
-        default = default_of(schema, name) if schema and name in schema.attributes else None
+    defaults = _defaults(op, opset)
+    for name in {**defaults, **attributes}:
+        stated, default = name in attributes, defaults.get(name)
         value = plain(attributes[name]) if stated else "unset" if default is None else default
         yield f"attr.{name}.stated", stated
         yield f"attr.{name}", value
@@ -321,6 +325,13 @@ def of_attributes(op: str, opset: int, attributes: Mapping[str, Any]) -> Iterabl
             yield f"attr.{name}.least", min(value)
             yield f"attr.{name}.most", max(value)
             yield f"attr.{name}.length", len(value)
+
+
+@lru_cache(maxsize=4096)
+def _defaults(op: str, opset: int) -> Mapping[str, Any]:
+    """The attributes that a schema has, with the values of those that are not stated."""
+    schema = schema_of(op, opset)
+    return {name: default_of(schema, name) for name in schema.attributes} if schema else {}
 
 
 def _of_parameters(host: Host, node: Node) -> Iterable[tuple[str, Value]]:
@@ -387,12 +398,12 @@ def of_list(name: str, x: np.ndarray) -> Iterable[tuple[str, Value]]:
             yield f"say.{name}.most", _rounded(float(x.max()))
 
 
-def _of_operand(host: Host, node: Node, k: int, part: str = "") -> Iterable[tuple[str, Value]]:
+def _of_operand(host: Host, node: Node, k: int, part: str = "", *number: str) -> Iterable[tuple[str, Value]]:
     name, key = node.inputs[k] if k < len(node.inputs) else "", f"in.{k}"
     if not name:
         return
     if part == "numbers":
-        yield from _of_values(host, key, name)
+        yield from _of_values(host, key, name, number or _NUMBERS)
     elif part == "dtype":
         yield f"{key}.dtype", host.dtype(name)
     elif part == "shape":
@@ -420,12 +431,12 @@ def _of_operand(host: Host, node: Node, k: int, part: str = "") -> Iterable[tupl
         yield from ((f"{key}.extended.{rest}", True) for rest in host.extended.get(name, ()))
 
 
-def _of_result(host: Host, node: Node, k: int, part: str = "") -> Iterable[tuple[str, Value]]:
+def _of_result(host: Host, node: Node, k: int, part: str = "", *number: str) -> Iterable[tuple[str, Value]]:
     name, key = node.outputs[k] if k < len(node.outputs) else "", f"out.{k}"
     if not name:
         return
     if part == "numbers":
-        yield from _of_values(host, key, name, _OF_RESULTS)
+        yield from _of_values(host, key, name, [what for what in number or _OF_RESULTS if what in _OF_RESULTS])
     elif part == "dtype":
         yield f"{key}.dtype", host.dtype(name)
     elif part == "shape":
@@ -473,9 +484,10 @@ _PART_OF = {
     "dtype": ".dtype",
     **dict.fromkeys(("rank", "elements", "dim", "symbolic"), ".shape"),
     **dict.fromkeys(("tied", "like", "repeated", "lost", "ratio"), ".likeness"),
-    **dict.fromkeys(_NUMBERS, ".numbers"),
+    **{name: f".numbers.{name}" for name in _NUMBERS},
 }
-"""What facts of an operand are found out with, by the first word of their names."""
+"""What facts of an operand are found out with, by the first word of their names. Of its numbers most triggers ask one
+thing, which is found out by itself."""
 
 
 def _of_values(host: Host, key: str, name: str, wanted: Sequence[str] = _NUMBERS) -> Iterable[tuple[str, Value]]:
@@ -483,32 +495,50 @@ def _of_values(host: Host, key: str, name: str, wanted: Sequence[str] = _NUMBERS
     if x is None:
         yield from ((f"{key}.{what}", None) for what in wanted)
     elif x.dtype.kind in "biuf" and x.size:
-        yield from ((f"{key}.{what}", value) for what, value in _numbers(x) if what in wanted)
+        v = x.astype(np.float64).reshape(-1) if x.size <= LARGE or x.dtype.itemsize < 4 else x.reshape(-1)
+        sizes = np.abs(v[np.isfinite(v)])
+        for what in wanted:
+            if (value := _of_numbers(what, x.dtype, v, sizes)) is not _NOTHING:
+                yield f"{key}.{what}", value
 
 
-def _numbers(x: np.ndarray) -> Iterable[tuple[str, Value]]:
-    v = x.astype(np.float64).reshape(-1) if x.size <= LARGE or x.dtype.itemsize < 4 else x.reshape(-1)
-    sizes = np.abs(v[np.isfinite(v)])
-    yield "negative", bool((v < 0).any())
-    yield "positive", bool((v > 0).any())
-    yield "zero", bool((v == 0).any())
-    yield "minus", bool((np.signbit(v) & (v == 0)).any())
-    yield "zeros", not sizes.any() and sizes.size == v.size
-    yield "whole", bool((sizes == np.rint(sizes)).all())
-    fractions, wholes = np.modf(sizes)
-    # Of 2.5 two rules of rounding differ, of 1.5 not.
-    yield "halves", bool(((fractions == 0.5) & (wholes % 2 == 0)).any())
-    if x.dtype.kind == "f" and x.dtype.itemsize > 2:
-        with np.errstate(over="ignore"):
-            yield "raised", bool((sizes.astype(np.float16) > sizes).any())  # to the nearest, which is further from 0
-    yield "finite", sizes.size == v.size
-    yield "nan", bool(np.isnan(v).any())
-    yield "same", bool((v == v[0]).all())
-    yield "distinct", bool(v.size == np.unique(v).size) if v.size <= LARGE else None
-    if sizes.size:
-        yield "magnitude", _rounded(sizes.max())
-    if sizes.any():
-        yield "smallest", _rounded(sizes[sizes > 0].min())
+_NOTHING = object()
+
+
+def _of_numbers(what: str, dtype: np.dtype, v: np.ndarray, sizes: np.ndarray) -> Any:
+    """One thing about the numbers `v` of a tensor; _NOTHING where there is no such thing. sizes: of those finite."""
+    match what:
+        case "negative":
+            return bool((v < 0).any())
+        case "positive":
+            return bool((v > 0).any())
+        case "zero":
+            return bool((v == 0).any())
+        case "minus":
+            return bool((np.signbit(v) & (v == 0)).any())
+        case "zeros":
+            return bool(not sizes.any() and sizes.size == v.size)
+        case "whole":
+            return bool((sizes == np.rint(sizes)).all())
+        case "halves":  # of 2.5 two rules of rounding differ, of 1.5 not
+            fractions, wholes = np.modf(sizes)
+            return bool(((fractions == 0.5) & (wholes % 2 == 0)).any())
+        case "raised" if dtype.kind == "f" and dtype.itemsize > 2:
+            with np.errstate(over="ignore"):
+                return bool((sizes.astype(np.float16) > sizes).any())  # to the nearest, which is further from 0
+        case "finite":
+            return sizes.size == v.size
+        case "nan":
+            return bool(np.isnan(v).any())
+        case "same":
+            return bool((v == v[0]).all())
+        case "distinct":
+            return bool(v.size == np.unique(v).size) if v.size <= LARGE else None
+        case "magnitude" if sizes.size:
+            return _rounded(sizes.max())
+        case "smallest" if sizes.any():
+            return _rounded(sizes[sizes > 0].min())
+    return _NOTHING
 
 
 def _tied(x: np.ndarray | None, axis: object) -> bool | None:

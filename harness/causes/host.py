@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -223,11 +223,14 @@ def _dtype_inside(declared: onnx.TypeProto) -> str | None:
         case "optional_type":
             return _dtype_inside(declared.optional_type.elem_type)
         case "tensor_type":
-            return str(TensorProto.DataType.Name(declared.tensor_type.elem_type)).lower()
+            return _named(declared.tensor_type.elem_type)
     return None
 
 
 def _dtype(x: np.ndarray) -> str:
-    if x.dtype.kind in "OUS":
-        return "string"
-    return str(TensorProto.DataType.Name(helper.np_dtype_to_tensor_dtype(x.dtype))).lower()
+    return "string" if x.dtype.kind in "OUS" else _named(helper.np_dtype_to_tensor_dtype(x.dtype))
+
+
+@cache
+def _named(elem_type: int) -> str:
+    return str(TensorProto.DataType.Name(elem_type)).lower()

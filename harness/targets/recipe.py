@@ -142,4 +142,4 @@ def parsed(target: Target, texts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _applies(option: Option, chosen: Mapping[str, Any]) -> bool:
-    return all(chosen.get(name) in values for name, values in option.when.items())
+    return not option.when or all(chosen.get(name) in values for name, values in option.when.items())

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from driftnet.campaign.plan import Plan
-from driftnet.campaign.refused import TIMES, Refusals, forms_of
+from driftnet.campaign.refused import FILE, TIMES, Refusals, forms_of, remembered
 from driftnet.campaign.shard import Shard
 from driftnet.causes.host import host_of
 from driftnet.findings.pipeline import Examination
 from driftnet.generators import bulk
 from driftnet.model.inspect import Case
 from driftnet.model.verdict import Verdict, Word
+from driftnet.util.errors import UserError
 from onnx import helper
 
 from tests.findings.test_known import small
@@ -162,3 +165,24 @@ class _Idle:
     """A runner that nobody asks to run anything."""
 
     all_cpu_seconds, network_isolated, reference = 0.0, True, None
+
+
+def test_what_a_release_is_known_to_refuse_is_refused_from_the_start_until_it_is_seen_to_run(tmp_path):
+    kept = tmp_path / "toy" / FILE
+    kept.parent.mkdir()
+    form = ["Neg", "out.0.dtype", ["float", "float"]]
+    kept.write_text(json.dumps({"1.0": [["Exp"], form], "2.0": []}), encoding="utf-8")
+    refusals = remembered([tmp_path, tmp_path / "none"], "toy", "1.0")
+    assert refusals.operators() == {"Exp"}, f"of {kept.read_text()}"
+    assert refusals.unwanted(forms(NEG)) == {"Neg"}, f"by its {form}"
+    refusals.learn(forms(NEG), RAN)
+    assert refusals.unwanted(forms(NEG)) == set(), "it is seen to run now"
+    assert not remembered([tmp_path], "toy", "2.0"), "another release refuses other things"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"1.0": [1]}', '{"1.0": 3}'])
+def test_a_file_that_does_not_say_what_is_refused_is_an_error_of_whoever_wrote_it(tmp_path, text):
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / FILE).write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match="does not say what is refused"):
+        remembered([tmp_path], "toy", "1.0")
