@@ -12,7 +12,7 @@ from driftnet.campaign import seeds as neighbours
 from driftnet.campaign.age import of_its_time
 from driftnet.campaign.events import Drawn
 from driftnet.campaign.gaps import DRAWS, Form, Gaps, Part
-from driftnet.campaign.plan import Plan, choices, runs_under
+from driftnet.campaign.plan import Choice, Plan, choices, runs_under, variant
 from driftnet.campaign.refused import TRIED, Forms, forms_of, remembered
 from driftnet.campaign.steering import KEPT, Doubts, Steering
 from driftnet.causes.facts import Facts
@@ -161,6 +161,18 @@ class Drawing:
                 ]
             }
         return self._of_index[index]
+
+    def variant(self, case: Case, index: int, j: int, choice: Choice) -> Case:
+        """`case` on the grid of target `j`, where that is chosen; as it was drawn where that meets what is known, as a
+        part of a graph with other numbers may."""
+        one, given = self.installed[j], variant(case, self.installed[j], choice)
+        if given is case or not self.steers or self._chance(index, "free", KEPT):
+            return given
+        recipes = [
+            (one.target.name, recipe_facts(one.target, under)) for under in runs_under(one.target, choice.recipe)
+        ]
+        lookout = self.steering.under(recipes)
+        return case if lookout.unwanted(self.read(given).host, lambda: self.runner.reference.computed(given)) else given
 
     def sought(self, index: int, favoured: int) -> Form | None:
         """What the target at `favoured` was never asked and is to be now, if this index is for that."""

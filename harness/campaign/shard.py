@@ -18,7 +18,7 @@ from driftnet.campaign.gaps import Part
 from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
 from driftnet.campaign.keeping import Keeping, New
-from driftnet.campaign.plan import Plan, choices, variant
+from driftnet.campaign.plan import Plan, choices
 from driftnet.causes.predicate import Trigger
 from driftnet.findings.explaining import Effort
 from driftnet.findings.issues import KnownIssue, Symptom
@@ -83,7 +83,7 @@ class Shard:
             if self.stopping():
                 return
             begun, one = self.runner.all_cpu_seconds, self.installed[j]
-            draft = Trial(variant(models.of(j), one, choice), one, choice.recipe, self.runner)
+            draft = Trial(drawing.variant(models.of(j), index, j, choice), one, choice.recipe, self.runner)
             trial, is_insensitive = self._telling(draft)
             care = care_of(f"{self.plan.seed}/{index}/{trial.target.name}/{k}")
             result = self._examined(trial, care, met)

@@ -82,7 +82,7 @@ def test_the_other_cases_of_a_refused_graph_do_without_what_was_named(tmp_path, 
 
     monkeypatch.setattr("driftnet.campaign.shard.examine", examine)
     monkeypatch.setattr("driftnet.campaign.shard.insensitive", lambda case, reference: False)
-    monkeypatch.setattr("driftnet.campaign.shard.variant", lambda case, one, choice: case)
+    monkeypatch.setattr("driftnet.campaign.drawing.variant", lambda case, one, choice: case)
     plan = Plan(targets=("mnn",), corpus=tmp_path / "none", report=tmp_path, seed=seed)
     for steer in (True, False):
         seen.clear()
@@ -100,7 +100,7 @@ def test_each_target_has_models_of_what_it_takes(tmp_path, monkeypatch):
 
     monkeypatch.setattr("driftnet.campaign.shard.examine", examine)
     monkeypatch.setattr("driftnet.campaign.shard.insensitive", lambda case, reference: False)
-    monkeypatch.setattr("driftnet.campaign.shard.variant", lambda case, one, choice: case)
+    monkeypatch.setattr("driftnet.campaign.drawing.variant", lambda case, one, choice: case)
     words = ("mnn", "tests.support.toy_target:NARROW", "onnxruntime-graph")
     shard = Shard(Plan(targets=words, corpus=tmp_path / "none", report=tmp_path), _Idle(), stopping=lambda: False)
     drawn = [list(shard.run(index, 12))[-1].graphs for index in range(8)]  # 96 cases: after 100 health is asked for
@@ -150,7 +150,7 @@ def test_the_forms_of_one_graph_are_told_once_for_all_cases_of_an_index(tmp_path
     monkeypatch.setattr("driftnet.campaign.drawing.forms_of", lambda case, host: told.append(case.model) or {})
     monkeypatch.setattr("driftnet.campaign.shard.examine", lambda *given, **more: Examination(RAN))
     monkeypatch.setattr("driftnet.campaign.shard.insensitive", lambda case, reference: False)
-    monkeypatch.setattr("driftnet.campaign.shard.variant", lambda case, one, choice: case)
+    monkeypatch.setattr("driftnet.campaign.drawing.variant", lambda case, one, choice: case)
     shard = Shard(Plan(targets=("mnn",), corpus=tmp_path, report=tmp_path), _Idle(), stopping=lambda: False)
     events = list(shard.run(0, 4))
     assert len(events) == 5, f"{events}: should be 4 cases and that they are done"

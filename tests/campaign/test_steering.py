@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from driftnet.campaign.plan import Plan
+from driftnet.campaign.plan import Choice, Plan
 from driftnet.campaign.shard import Shard
 from driftnet.campaign.steering import KEPT, STEERED_WEIGHT, TIMES, Doubts, Steering
 from driftnet.causes.host import host_of
 from driftnet.causes.predicate import Atom
 from driftnet.findings.issues import KnownIssue, issues
 from driftnet.generators import bulk
+from driftnet.model.case import Case
 from driftnet.run.runner import Runner
 from onnx import helper
 
@@ -74,6 +75,24 @@ def test_without_steering_and_for_one_index_in_ten_cases_are_drawn_as_ever(tmp_p
     assert drawn(False) == plain
     free = sum(a == b for a, b in zip(drawn(True), plain))
     assert 1 <= free <= 40 * 3 // KEPT, f"{free} of 40 cases have what a trigger says of every node"
+
+
+def test_a_part_on_the_grid_is_not_asked_where_it_alone_meets_what_is_known(tmp_path, monkeypatch):
+    neg, relu = (small(helper.make_node(op, ["x"], ["y"])) for op in ("Neg", "Relu"))
+    monkeypatch.setattr("driftnet.campaign.drawing.variant", lambda case, one, choice: relu)
+
+    def asked(steer: bool, case: Case) -> list[Case]:
+        plan = Plan(targets=("mnn",), corpus=tmp_path / "none", report=tmp_path, seed=3, steer=steer)
+        drawing = Shard(plan, None, stopping=lambda: True).drawing
+        drawing.known["test_x"] = of_mnn(triggered(RELU))
+        return [drawing.variant(case, index, 0, Choice({}, 1, True)) for index in range(40)]
+
+    assert asked(False, neg) == [relu] * 40, "without steering it is asked"
+    free = sum(case is relu for case in asked(True, neg))
+    assert 1 <= free <= 40 * 3 // KEPT, (
+        f"{free} of 40 cases are of a part that meets a trigger, one in {KEPT} should be"
+    )
+    assert asked(True, relu) == [relu] * 40, "what was drawn is asked in any case"
 
 
 def test_what_hangs_on_numbers_is_computed_once_where_nothing_else_is_unwanted():
