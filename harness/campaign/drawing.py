@@ -108,7 +108,7 @@ class Drawing:
             return bulk.case(plan.seed, index, focus=tuple(plan.focus), weights=self.ages[favoured], profile=profile)
         steering, refusals = self.steering, self.refusals[favoured]
         lookout = steering.under(self._recipes(index))
-        free, tried = self._chance(index, "free", KEPT), self._tries(index)
+        free, tried = self._is_free(index), self._tries(index)
         refused = self._refused(index, favoured)
         came = False
 
@@ -166,7 +166,7 @@ class Drawing:
         """`case` on the grid of target `j`, where that is chosen; as it was drawn where that meets what is known, as a
         part of a graph with other numbers may."""
         one, given = self.installed[j], variant(case, self.installed[j], choice)
-        if given is case or not self.steers or self._chance(index, "free", KEPT):
+        if given is case or not self.steers or self._is_free(index):
             return given
         recipes = [
             (one.target.name, recipe_facts(one.target, under)) for under in runs_under(one.target, choice.recipe)
@@ -186,6 +186,10 @@ class Drawing:
         """The operators that the target at `favoured` refuses, if this index goes by that."""
         return frozenset() if self._tries(index) else self.refusals[favoured].operators() - self.focused
 
+    def _is_free(self, index: int) -> bool:
+        """Whether this index is drawn as if nothing was known."""
+        return self._chance(index, "free", KEPT)
+
     def _tries(self, index: int) -> bool:
         """Whether this index is drawn as if nothing was refused."""
         return self._chance(index, "refused", TRIED)
@@ -204,6 +208,13 @@ class Drawing:
         if not self.steers:
             return frozenset()
         return self.refusals[j].learn(self.read(case).forms, verdict) - self.focused
+
+    def known_for(self, case: Case, index: int, issue: KnownIssue) -> frozenset[str]:
+        """The operators that the rest of the cases of `index` do without once `case` has failed for a known issue,
+        though it met no trigger: under other recipes it would mostly fail again."""
+        if not self.steers or self._is_free(index):
+            return frozenset()
+        return issue.op_types & {node.op_type for node in case.proto.graph.node} - self.focused
 
     def met(self, trial: Trial) -> Set[Trigger]:
         """The triggers that a case meets, by what is known of it without running it."""

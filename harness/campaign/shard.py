@@ -95,8 +95,9 @@ class Shard:
             if learned:
                 yield learned
             if result.known:
-                met[result.symptom] = keeping.known_issues[result.known]
-                keeping.issues(trial.target.name).prefer(met[result.symptom])
+                met[result.symptom] = known = keeping.known_issues[result.known]
+                refused |= drawing.known_for(trial.case, index, known)
+                keeping.issues(trial.target.name).prefer(known)
                 mending.remember(self.plan.report, result.shown)
             examined = self.runner.all_cpu_seconds
             graph = models.number(j)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 from driftnet.campaign.plan import Plan
 from driftnet.campaign.refused import FILE, TIMES, Refusals, forms_of, remembered
 from driftnet.campaign.shard import Shard
+from driftnet.campaign.steering import KEPT
 from driftnet.causes.host import host_of
+from driftnet.findings.issues import KnownIssue
 from driftnet.findings.pipeline import Examination
 from driftnet.generators import bulk
 from driftnet.model.inspect import Case
@@ -19,6 +22,7 @@ from driftnet.util.errors import UserError
 from onnx import helper
 
 from tests.findings.test_known import small
+from tests.findings.test_recognition import triggered
 
 RAN = Verdict(Word.AGREES)
 NEG, EXP = (helper.make_node(op, ["x"], [op]) for op in ("Neg", "Exp"))
@@ -89,6 +93,34 @@ def test_the_other_cases_of_a_refused_graph_do_without_what_was_named(tmp_path, 
         shard = Shard(replace(plan, steer=steer), _Idle(), stopping=lambda: False)
         list(shard.run(index, 4))
         assert ["Conv" in ops for ops in seen] == [True, *[not steer] * 3]
+
+
+def test_the_other_cases_of_a_graph_that_failed_for_a_known_issue_do_without_its_operators(tmp_path, monkeypatch):
+    issue = triggered(score={})
+    issue.__dict__["nodes"] = (replace(issue.nodes[0], op_type="Conv"),)
+    held = next(case for i in range(100) if _ops(case := bulk.case(3, i)) > {"Conv"})
+    free = {zlib.crc32(f"3/{i}/free".encode()) % KEPT == 0: i for i in range(40)}
+    seen = list[bool]()
+
+    def examine(trial, *given, **more):
+        seen.append("Conv" in _ops(trial.case))
+        return Examination(Verdict(Word.DIVERGES, stage="execute"), known="test_x")
+
+    def drawn(index, favoured, profile, leave_out=frozenset(), sought=None):
+        return small(NEG) if "Conv" in leave_out else held
+
+    monkeypatch.setattr("driftnet.campaign.shard.examine", examine)
+    monkeypatch.setattr("driftnet.campaign.shard.insensitive", lambda case, reference: False)
+    monkeypatch.setattr("driftnet.campaign.drawing.variant", lambda case, one, choice: case)
+    plan = Plan(targets=("mnn",), corpus=tmp_path / "none", report=tmp_path, seed=3)
+    for steer, index, repeated in ((True, free[False], False), (True, free[True], True), (False, free[False], True)):
+        seen.clear()
+        shard = Shard(replace(plan, steer=steer), _Idle(), stopping=lambda: False)
+        monkeypatch.setattr(shard.drawing, "case", drawn)
+        shard.keeping.known_issues["test_x"] = KnownIssue(replace(issue.saved, target="mnn"))
+        shard.keeping.known_issues["test_x"].__dict__["nodes"] = issue.nodes
+        list(shard.run(index, 4))
+        assert seen == [True, *[repeated] * 3], f"steered {steer}, index {index}: whether a case has a Conv is {seen}"
 
 
 def test_each_target_has_models_of_what_it_takes(tmp_path, monkeypatch):
