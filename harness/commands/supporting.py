@@ -1,9 +1,10 @@
 """Support: which operators a target has, of which types, ranks and attributes, found by running each by itself."""
 
+import functools
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,16 @@ STAGE_SECONDS = 5.0
 EXAMPLES = 3
 BY_CHANCE = 0.05
 """What would have come about so often anyhow is not told as the reason for anything."""
+FIRST = 0.75
+"""Of the time, for models of every form; in the rest those that stand out among these are tried again."""
+AGAIN, DRAWS = 12, 120
+"""Fresh models of a form that stands out, and how many are drawn for them at most."""
 
 Tell = Callable[[str], None]
+Form = tuple[str, str]
+"""A trait and its value."""
+Forms = Mapping[str, Mapping[str, Mapping[str, int]]]
+"""Trait -> value -> outcome -> models."""
 
 
 def support(
@@ -76,15 +85,27 @@ def support(
     chosen = recipe.validated(ours.target, given) if given else None
     names = operators or sorted(REGISTRY)
     seen: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    again: dict[str, dict[Form, list[str]]] = {name: {} for name in names}
     with Runner(timeout=STAGE_SECONDS, small_models=True) as runner:
         allowance = runner.allow(budget)
         rounds = ((index, name) for index in itertools.count() for name in names)
-        interrupted = False
+        profile, on = Profile(**ours.target.profile), [one for one in (ours, theirs) if one]
+        interrupted, index = False, 0
+
+        def done() -> str:
+            return f"{sum(map(len, seen.values()))} models, {100 * (1 - allowance.left / budget):.0f} % of the time"
+
         try:
-            for index, name in itertools.takewhile(lambda _: not allowance.spent, rounds):
-                tell(f"{sum(map(len, seen.values()))} models, {100 * (1 - allowance.left / budget):.0f} % of the time")
-                if case := _drawn(seed, index, name, Profile(**ours.target.profile), runner):
-                    seen[name].append(_run(case, name, [one for one in (ours, theirs) if one], chosen, runner))
+            for index, name in itertools.takewhile(lambda _: allowance.left > (1 - FIRST) * budget, rounds):
+                tell(done())
+                if case := _drawn(seed, index, name, profile, runner):
+                    seen[name].append(_run(case, name, on, chosen, runner))
+            for name, models in seen.items():
+                tell(f"{done()}, {name} again")
+                drawn = (_drawn(seed, later, name, profile, runner) for later in range(index + 1, index + 1 + DRAWS))
+                cases = itertools.takewhile(lambda _: not allowance.spent, drawn)
+                run = functools.partial(_run, name=name, on=on[:1], chosen=chosen, runner=runner)
+                again[name] = _again(name, models, filter(None, cases), run)
         except KeyboardInterrupt:
             if not any(seen.values()):
                 raise
@@ -99,7 +120,7 @@ def support(
         "interrupted": interrupted,
         "models": sum(map(len, seen.values())),
         "cpu_seconds": round(cpu, 1),
-        "operators": [_told(name, models, causes.get(name, [])) for name, models in seen.items()],
+        "operators": [_told(name, models, causes.get(name, []), again[name]) for name, models in seen.items()],
     }
 
 
@@ -117,20 +138,41 @@ def _run(
     outcomes = [_outcome(verdict) for verdict in found]
     if len(set(outcomes)) > 1 and outcomes != [_outcome(verdict) for verdict in _each(case, on, chosen, runner)]:
         outcomes = outcomes[:1]  # what comes and goes is no change
-    graph = case.proto.graph
-    node = next(graph.node[i] for i in computing(graph) if graph.node[i].op_type == name)
     return {
         "outcome": outcomes[0],
         "before": outcomes[1] if len(outcomes) > 1 else "",
-        "traits": {
-            "type": dtype_name(graph.output[0]) or "sequence",
-            "rank": str(_rank(case)),
-            "opset": str(case.proto.opset_import[0].version),
-            **attribute_classes(node),
-        },
+        "traits": _traits(case, name),
         "message": found[0].message if outcomes[0] not in ("works", "untold") else "",
         "said_before": found[1].message if outcomes[1:] and outcomes[1] not in ("works", "untold") else "",
     }
+
+
+def _traits(case: Case, name: str) -> dict[str, str]:
+    graph = case.proto.graph
+    node = next(graph.node[i] for i in computing(graph) if graph.node[i].op_type == name)
+    return {
+        "type": dtype_name(graph.output[0]) or "sequence",
+        "rank": str(_rank(case)),
+        "opset": str(case.proto.opset_import[0].version),
+        **attribute_classes(node),
+    }
+
+
+def _again(
+    name: str, models: Sequence[Mapping[str, Any]], cases: Iterable[Case], run: Callable[[Case], Mapping[str, Any]]
+) -> dict[Form, list[str]]:
+    """What becomes of those of other `cases` that have a form which stands out among `models`, of AGAIN a form at most:
+    of so many forms some fail oftener by chance, but not once more."""
+    found: dict[Form, list[str]] = {form: [] for form in _standing_out(_forms_of(models))}
+    for case in cases:
+        short = {form for form, outcomes in found.items() if len(outcomes) < AGAIN}
+        if not short:
+            break
+        if its := short & {*_traits(case, name).items()}:
+            outcome = run(case)["outcome"]
+            for form in its:
+                found[form].append(outcome)
+    return found
 
 
 def _each(case: Case, on: Sequence[Installed], chosen: Mapping[str, Any] | None, runner: Runner) -> list[Verdict]:
@@ -149,7 +191,12 @@ def _rank(case: Case) -> int:
     return max([*ranks, *(len(tensor.dims) for tensor in graph.initializer)])
 
 
-def _told(name: str, models: Sequence[Mapping[str, Any]], causes: Sequence[CauseRecord]) -> dict[str, Any]:
+def _told(
+    name: str,
+    models: Sequence[Mapping[str, Any]],
+    causes: Sequence[CauseRecord],
+    again: Mapping[Form, Sequence[str]] | None = None,
+) -> dict[str, Any]:
     counts = Counter(one["outcome"] for one in models)
     examples: dict[str, str] = {}
     for one in models:
@@ -164,7 +211,8 @@ def _told(name: str, models: Sequence[Mapping[str, Any]], causes: Sequence[Cause
         "models": len(models),
         "counts": {outcome: counts[outcome] for outcome in OUTCOMES if counts[outcome]},
         "word": _word(counts),
-        "forms": _forms((one["traits"], one["outcome"]) for one in models),
+        "forms": _forms_of(models),
+        "failing": _failing(_forms_of(models), counts, again or {}),
         "examples": examples,
         "changed": [_change(*words, alike, models) for words, alike in sorted(changed.items())],
         "causes": [
@@ -190,7 +238,7 @@ def _change(before: str, now: str, alike: Sequence[Mapping[str, Any]], models: S
 
 
 def _forms(models: Iterable[tuple[Mapping[str, str], str]]) -> dict[str, dict[str, dict[str, int]]]:
-    """Trait -> value -> outcome -> models, of the traits and the outcome of each."""
+    """`Forms`, of the traits and the outcome of each model."""
     forms: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for traits, outcome in models:
         for trait, value in traits.items():
@@ -198,32 +246,65 @@ def _forms(models: Iterable[tuple[Mapping[str, str], str]]) -> dict[str, dict[st
     return {trait: {value: dict(n) for value, n in sorted(values.items())} for trait, values in forms.items()}
 
 
-def telling(forms: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, dict[str, int]]]:
-    """Of each trait the values that have to do with a failure: of their models more fail than chance would have it, in
-    one way, or none works. As `forms`: trait -> value -> outcome -> models."""
+def _forms_of(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, int]]]:
+    return _forms((one["traits"], one["outcome"]) for one in models)
+
+
+def _failing(forms: Forms, whole: Mapping[str, int], again: Mapping[Form, Sequence[str]]) -> Forms:
+    """Of each trait the values that have to do with a failure, and what became of all their models: those that tell by
+    themselves, and those of which fresh models, too, fail oftener than the `whole`."""
     found: dict[str, dict[str, dict[str, int]]] = defaultdict(dict)
-    for trait, values in forms.items():
-        whole = Counter(itertools.chain.from_iterable(Counter(counts).elements() for counts in values.values()))
-        for value, counts in values.items() if len(values) > 1 else ():
-            size = sum(counts.values())
-            failed = {outcome: n for outcome, n in counts.items() if outcome not in ("works", "untold")}
-            likely = chance(sum(failed.values()), size, 1 - (whole["works"] + whole["untold"]) / whole.total())
-            if "works" in counts:  # as many values as there are, one of them stands out by chance
-                ways = [likely, *(chance(n, size, whole[outcome] / whole.total()) for outcome, n in failed.items())]
-                likely = min(ways) * len(values)
-            if failed and likely <= BY_CHANCE:
-                found[trait][value] = dict(counts)
+    certain = telling(forms)
+    for trait, value in _standing_out(forms):
+        fresh = Counter(again.get((trait, value), ()))
+        if value in certain.get(trait, ()) or _likelihood(fresh, Counter(whole) + fresh) <= BY_CHANCE:
+            found[trait][value] = dict(Counter(forms[trait][value]) + fresh)
     return dict(found)
 
 
-def chance(hits: int, of: int, share: float) -> float:
-    """The probability of at least `hits` successes in `of` trials that succeed with probability `share` each, by
-    logarithms: of some 1,030 trials on there are more ways than a float holds."""
-    if hits <= 0 or not 0 < share < 1:
-        return float(hits <= 0 or share >= 1)
-    ways, yes, no = math.lgamma(of + 1), math.log(share), math.log1p(-share)
-    each = (ways - math.lgamma(k + 1) - math.lgamma(of - k + 1) + k * yes + (of - k) * no for k in range(hits, of + 1))
-    return min(math.fsum(map(math.exp, each)), 1.0)
+def telling(forms: Forms) -> dict[str, dict[str, dict[str, int]]]:
+    """Of each trait the values of whose models more fail, at all or in one way, than chance would have it of as many
+    values as there are of all traits. As `forms`: trait -> value -> outcome -> models."""
+    found: dict[str, dict[str, dict[str, int]]] = defaultdict(dict)
+    looks = sum(len(values) for values in forms.values() if len(values) > 1)
+    for trait, value in _standing_out(forms):
+        if _likelihood(forms[trait][value], _whole(forms[trait])) * looks <= BY_CHANCE:
+            found[trait][value] = dict(forms[trait][value])
+    return dict(found)
+
+
+def _standing_out(forms: Forms) -> Iterator[Form]:
+    """The values of whose models more fail than chance would have it, were there no others: some do by chance."""
+    for trait, values in forms.items():
+        whole = _whole(values)
+        for value, counts in values.items() if len(values) > 1 else ():
+            if _likelihood(counts, whole) <= BY_CHANCE:
+                yield trait, value
+
+
+def _whole(values: Mapping[str, Mapping[str, int]]) -> Counter[str]:
+    return Counter(itertools.chain.from_iterable(Counter(counts).elements() for counts in values.values()))
+
+
+def _likelihood(counts: Mapping[str, int], whole: Mapping[str, int]) -> float:
+    """How likely it is that so many of some models of a `whole` fail, at all or in one way; 1 where none does."""
+    size, total = sum(counts.values()), sum(whole.values())
+    failed = {outcome: n for outcome, n in counts.items() if outcome not in ("works", "untold")}
+    ways = [chance(n, size, whole[outcome], total) for outcome, n in failed.items()]
+    bad = total - whole.get("works", 0) - whole.get("untold", 0)
+    return min([chance(sum(failed.values()), size, bad, total), *ways]) if failed else 1.0
+
+
+def chance(hits: int, of: int, bad: int, total: int) -> float:
+    """The probability of at least `hits` bad ones among so many of a `total` in which so many are `bad` (Fisher's exact
+    test), by logarithms: of some 1,030 on there are more ways than a float holds."""
+    ways = (_ways(bad, k) + _ways(total - bad, of - k) for k in range(max(hits, of + bad - total, 0), min(of, bad) + 1))
+    return min(math.fsum(math.exp(each - _ways(total, of)) for each in ways), 1.0)
+
+
+def _ways(n: int, k: int) -> float:
+    """The logarithm of how many ways there are to take k of n."""
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
 
 
 def _word(counts: Mapping[str, int]) -> str:

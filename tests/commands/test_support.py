@@ -8,15 +8,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from driftnet import api
 from driftnet.cli.main import driftnet
 from driftnet.cli.report import pages, progress, tables
 from driftnet.commands import supporting
+from driftnet.model.case import Case
 from driftnet.util.errors import UserError
+from onnx import TensorProto, helper
 from rich.console import Console
 
+from tests.support.models import case, grid, relu
 from tests.support.paths import ROOT
 
 ASKED = ["Relu", "AffineGrid", "BatchNormalization"]
@@ -60,6 +64,11 @@ def test_the_page_shows_where_an_operator_does_not_work(result: dict, tmp_path: 
     assert "does not support" in text, "what the target says of a refusal is not on the page"
     assert (tmp_path / "support.md").read_text(encoding="utf-8").count("| AffineGrid | refused |") == 1
     assert {path.name for path in tmp_path.iterdir()} == {"support.html", "support.md", "support.json"}
+
+
+def half_relu() -> Case:
+    x = grid((1, 4)).astype(np.float16)
+    return case([helper.make_node("Relu", ["x"], ["y"])], {"x": x}, outputs=[("y", TensorProto.FLOAT16, (1, 4))])
 
 
 def model(outcome: str, before: str = "", **traits: str) -> dict[str, Any]:
@@ -108,15 +117,33 @@ def test_a_form_is_told_where_more_of_it_fails_than_chance_would_have() -> None:
     assert told == {"type": {"int8": {"refused": 4}}, "axis": {"2": {"works": 1, "refused": 4}}}, (
         "a share of failures as everywhere, or a trait of one value, was told as where an operator does not work"
     )
-    assert supporting.chance(2, 2, 0.25) == pytest.approx(0.0625)
-    assert supporting.chance(0, 5, 0.25) == 1.0
-    assert supporting.chance(1, 3, 0.0) == 0.0, "what never happens"
-    assert supporting.chance(3, 3, 1.0) == 1.0, "what always happens"
+    asked = [(2, 2, 2, 4), (0, 2, 1, 4), (1, 3, 0, 9), (3, 3, 9, 9), (1, 2, 2, 4)]
+    found = [supporting.chance(*one) for one in asked]
+    assert found == pytest.approx([1 / 6, 1.0, 0.0, 1.0, 5 / 6]), f"of {asked}: got {found}"
+
+
+def test_what_stands_out_by_chance_is_tried_on_fresh_models() -> None:
+    one = {"type": {"float32": {"works": 30, "diverges": 6}, "float64": {"diverges": 2}}}
+    whole = {"works": 30, "diverges": 8}
+    assert supporting.telling(one) == {}, "two of two, where a fifth fails, is told of one value of two"
+    failing = [("diverges",) * 8, ("works",) * 8, ()]
+    told = [supporting._failing(one, whole, {("type", "float64"): fresh}) for fresh in failing]
+    assert told == [{"type": {"float64": {"diverges": 10}}}, {}, {}], f"it tells {told}"
+
+
+def test_fresh_models_are_run_for_the_forms_that_stand_out_alone() -> None:
+    models = [model("works", type="float32", rank="4", opset="13") for _ in range(20)]
+    models += [model("diverges", type="float16", rank="4", opset="13") for _ in range(3)]
+    cases = [relu(), half := half_relu(), relu(), *[half] * supporting.AGAIN]
+    ran: list[object] = []
+    found = supporting._again("Relu", models, cases, lambda case: ran.append(case) or model("crashes"))
+    assert found == {("type", "float16"): ["crashes"] * supporting.AGAIN}, f"it found {found}"
+    assert ran == [half] * supporting.AGAIN, f"{len(ran)} models were run, should be those of float16"
 
 
 def test_thousands_of_models_of_one_operator_are_no_more_than_a_float_holds() -> None:
-    half = supporting.chance(2001, 4001, 0.5)
-    assert half == pytest.approx(0.5), f"more than half of 4,001 by fair coins: got {half}, should be .5"
+    half = supporting.chance(2001, 4001, 4001, 8002)
+    assert half == pytest.approx(0.5), f"more than half of 4,001 where half is bad: got {half}, should be .5"
     told = supporting.telling({"type": {"float32": {"works": 1200}, "float16": {"errors": 1300}}})
     assert set(told["type"]) == {"float16"}, f"the value that fails: got {told}, should be float16"
 

@@ -9,7 +9,6 @@ from typing import Any
 from driftnet.cli.report import charts, tables
 from driftnet.cli.report.rendering import commands, rendered, shown
 from driftnet.commands.models import check_status
-from driftnet.commands.supporting import telling
 from driftnet.findings import corpus
 from driftnet.model.verdict import FAILURES, Word
 from driftnet.util.files import json_text, replace_text
@@ -73,7 +72,7 @@ def nameless(result: Mapping[str, Any]) -> dict[str, Any]:
 def write_support(result: Mapping[str, Any], out: Path) -> Path:
     """Write support.html, support.md and support.json into `out`, from what api.support returned."""
     operators = [
-        {**one, "said": tables.counts(one["counts"]), "shown": _failing(one["forms"])} for one in result["operators"]
+        {**one, "said": tables.counts(one["counts"]), "shown": _failing(one["failing"])} for one in result["operators"]
     ]
     words = dict(Counter(one["word"] for one in operators))
     options = ", ".join(written(result["options"])) or "defaults"
@@ -146,7 +145,7 @@ def _failing(forms: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, 
             {"value": value, "said": tables.counts(counts), "word": max(counts, key=lambda name: counts[name])}
             for value, counts in values.items()
         ]
-        for trait, values in telling(forms).items()
+        for trait, values in forms.items()
     }
 
 
