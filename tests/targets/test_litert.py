@@ -178,3 +178,13 @@ def test_commands_say_what_the_options_ask_for():
             assert wanted.get(name, kernels.get(value, str(value))) in said, f"{value} is not in\n{said}"
 
     assert_each(swept(LITERT), rule, name_of)
+
+
+@pytest.mark.network
+def test_codes_of_a_padded_max_pool_are_left_for_what_is_in_the_image(runner):
+    x = models.grid((1, 2, 6, 6))
+    node = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3], pads=[1, 1, 0, 0])
+    outputs = [("y", TensorProto.FLOAT, (1, 2, 5, 5))]
+    case = models.case([node], {"x": x}, outputs=outputs, calibration=[{"x": x / 2}, {"x": x}])
+    verdict = look(Trial(case, resolve(f"litert=={RELEASES['litert']}"), {"quantize": "integer"}, runner))
+    assert verdict.word is Word.AGREES, f"padded by the lowest float there is, all results are zero: {verdict.message}"

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -45,19 +45,20 @@ def convert(model: str, folder: str, options: Options) -> str:
     if not os.path.exists(SAMPLES):
         np.save(SAMPLES, np.random.default_rng(0).random((20, 128, 128, 3), np.float32))
     written = os.path.join(folder, "tf")
-    _said(
-        lambda: onnx2tf.convert(
-            input_onnx_file_path=model,
-            output_folder_path=written,
-            output_signaturedefs=True,
-            keep_shape_absolutely_input_names=inputs,
-            not_use_onnxsim=True,  # it is a program of another package
-            disable_group_convolution=not options["groups"],
-            enable_batchmatmul_unfold=options["unfold"],
-            enable_rnn_unroll=options["unroll"],
-            non_verbose=True,
+    with _padding(options):
+        _said(
+            lambda: onnx2tf.convert(
+                input_onnx_file_path=model,
+                output_folder_path=written,
+                output_signaturedefs=True,
+                keep_shape_absolutely_input_names=inputs,
+                not_use_onnxsim=True,  # it is a program of another package
+                disable_group_convolution=not options["groups"],
+                enable_batchmatmul_unfold=options["unfold"],
+                enable_rnn_unroll=options["unroll"],
+                non_verbose=True,
+            )
         )
-    )
     name = os.path.splitext(os.path.basename(model))[0]
     path = os.path.join(written, f"{name}_{options.get('weights', 'float32')}.tflite")
     if not os.path.exists(path):
@@ -155,6 +156,24 @@ for feed in tests:
     print({made['name']: net.get_tensor(made['index']) for made in net.get_output_details()})"""
 _FLAGS = (("groups", False, "-dgc"), ("unfold", True, "-ebu"), ("unroll", True, "-eru"))
 _RESOLVERS = {"xnnpack": "AUTO", "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "reference": "BUILTIN_REF"}
+
+
+@contextlib.contextmanager
+def _padding(options: Options) -> Iterator[None]:
+    """While the block runs a MaxPool of what will be quantized is padded as under -oiqt, by zeros: else by the lowest
+    float there is, and no code is left for anything else (onnx2tf's issue 444)."""
+    from onnx2tf.ops import MaxPool
+
+    made = MaxPool.make_node
+
+    def told(*args: Any, **given: Any) -> Any:
+        return made(*args, **{**given, "output_integer_quantized_tflite": options["quantize"] != "none"})
+
+    MaxPool.make_node = told
+    try:
+        yield
+    finally:
+        MaxPool.make_node = made
 
 
 def _note(artifact: str, results: Mapping[str, tuple[str, Sequence[int]]]) -> None:
