@@ -93,6 +93,8 @@ def bisect(
         for saved in work:
             if time.monotonic() > end:
                 break
+            if len(offered[saved.target]) <= FEW:
+                asking.ready(saved.target, offered[saved.target])
             states = walk(offered[saved.target], partial(asking.state, saved), known={*saved.seen, *saved.not_seen})
             done.append(_told(saved, states, len(offered[saved.target])))
             _keep(saved, states)
@@ -143,6 +145,7 @@ class Asking:
         self._tell = tell
         self._runner = Runner(timeout=STAGE_SECONDS)
         self._ready: set[str] = set()
+        self._resolved: dict[str, Installed | UserError] = {}
 
     def __enter__(self) -> Asking:
         return self
@@ -150,16 +153,36 @@ class Asking:
     def __exit__(self, *error: object) -> None:
         self._runner.close()
 
+    def ready(self, target: str, releases: Sequence[str]) -> None:
+        """Begin the interpreters of all of these at once: each imports for half a second."""
+        found = [self._of(f"{target}=={release}") for release in releases]
+        installed = [one for one in found if isinstance(one, Installed)]
+        if len(self._ready | {one.python for one in installed}) <= MOST_TEMPLATES:
+            self._ready |= {one.python for one in installed}
+            self._runner.ready(installed)
+
     def state(self, saved: SavedCase, release: str) -> str:
         """What `release` does with the case, see `driftnet.causes.releases`."""
         try:
-            state, _ = self.on(saved, resolve(f"{saved.target}=={release}"))
+            installed = self._of(f"{saved.target}=={release}")
+            if isinstance(installed, UserError):
+                raise installed
+            state, _ = self.on(saved, installed)
         except UserError as e:
             if e.kind != "environment":
                 raise
             state = _because(re.sub(r"^the sandbox's interpreter \S+ ", "its interpreter ", e.message))
         self._tell(saved.id, release, state)
         return state
+
+    def _of(self, word: str) -> Installed | UserError:
+        """The release that a target word names, or why there is none: an environment is tried to be made once."""
+        if word not in self._resolved:
+            try:
+                self._resolved[word] = resolve(word)
+            except UserError as e:
+                self._resolved[word] = e
+        return self._resolved[word]
 
     def on(self, saved: SavedCase, installed: Installed) -> tuple[str, Verdict | None]:
         """The same of what is installed, and the verdict where it fails in whatever way."""

@@ -10,7 +10,8 @@ import shlex
 import shutil
 import stat
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -342,6 +343,16 @@ class Runner:
             self._shown = self._shown.union(files)
             for zygote in self._zygotes.values():
                 zygote.show(self._shown)
+
+    def ready(self, several: Iterable[Installed]) -> None:
+        """Begin the templates of all of these at once. One that does not start says why where it is asked for."""
+
+        def begun(installed: Installed) -> None:
+            with contextlib.suppress(UserError):
+                self._worker_of(installed)
+
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            list(threads.map(begun, {one.python: one for one in several}.values()))
 
     def _worker_of(self, installed: Installed) -> Worker:
         return self._worker(installed.python, installed.spec.partition(":")[0])

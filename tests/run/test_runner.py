@@ -73,6 +73,18 @@ def test_templates_are_not_given_up_before_their_health_is_known(runner, monkeyp
         runner.let_go()
 
 
+def test_templates_of_several_begin_at_once_and_one_that_does_not_start_says_why_where_it_is_asked_for(tmp_path):
+    none = replace(INSTALLED, python=str(tmp_path / "python"))
+    with Runner(small_models=True) as runner:
+        runner.ready([INSTALLED, none, INSTALLED])
+        begun = {zygote.python: zygote._template.pid for zygote in runner._zygotes.values() if zygote.preload}
+        assert_goes_on(runner)
+        now = {zygote.python: zygote._template.pid for zygote in runner._zygotes.values() if zygote.preload}
+        assert now == begun, f"templates are {now}, should be those that were begun: {begun}"
+        with pytest.raises(UserError, match="does not start"):
+            runner.observe(models.relu(), none, {"deed": "none"})
+
+
 def test_workers_take_turns_in_two_templates_that_stand():
     started = []
     with Runner(small_models=True) as runner:

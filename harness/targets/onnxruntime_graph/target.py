@@ -261,7 +261,7 @@ ONNXRUNTIME_GRAPH = Target(
         Option("threads", "execute", (1, 2), "threads of one node"),
     ),
     switches={"disabled_optimizers": OPTIMIZERS},
-    companions=(("1.19", "numpy<2"), ("", "onnx")),
+    companions=(("1.19", "numpy<2"), (">=1.25", "sympy"), ("", "onnx")),  # older ones require it themselves
     features={"float": {}},
     natives=(
         "onnxruntime.InferenceSession",
