@@ -23,7 +23,7 @@ from rich.console import Console
 from tests.support.models import case, grid, relu
 from tests.support.paths import ROOT
 
-ASKED = ["Relu", "AffineGrid", "BatchNormalization"]
+ASKED = ["Relu", "AffineGrid", "Resize"]
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +38,14 @@ def test_each_operator_gets_as_many_models_and_a_word(result: dict) -> None:
     assert max(counts) - min(counts) <= 3, f"the operators got {counts} models"
     assert told["AffineGrid"]["word"] == "refused", "MNN has no such operator"
     assert told["AffineGrid"]["counts"] == {"refused": told["AffineGrid"]["models"]}
-    assert told["BatchNormalization"]["word"] == "partly"
-    assert set(told["BatchNormalization"]["counts"]) & {"crashes", "diverges"}
+    failed = {*told["Resize"]["counts"]} & {"crashes", "diverges", "errors"}
+    assert failed, f"of MNN's Resize, wrong in most of its forms, it is told {told['Resize']['counts']}"
 
 
 def test_known_causes_stand_beside_the_operator_of_their_trigger(result: dict) -> None:
     told = {one["operator"]: one for one in result["operators"]}
-    known = told["BatchNormalization"]["causes"]
-    assert known, "no cause of the corpus has BatchNormalization in its trigger"
+    known = told["Resize"]["causes"]
+    assert known, "no cause of the corpus has Resize in its trigger"
     silent = [cause["id"] for cause in known if not cause["when"]]
     assert silent == [], "causes without a condition stand beside an operator"
 
@@ -74,6 +74,12 @@ def half_relu() -> Case:
 def model(outcome: str, before: str = "", **traits: str) -> dict[str, Any]:
     said = "" if outcome == "works" else f"it {outcome}"
     return {"outcome": outcome, "before": before, "traits": traits, "message": said, "said_before": "it did"}
+
+
+def test_an_operator_of_which_some_models_fail_is_there_in_part() -> None:
+    for outcomes, word in ((["works"] * 2, "works"), (["works", "diverges"], "partly"), (["diverges"] * 2, "fails")):
+        told = supporting._told("Relu", [model(outcome) for outcome in outcomes], [])
+        assert told["word"] == word, f"of {outcomes} it is told {told['word']}, should be {word}"
 
 
 def test_what_became_of_an_operator_is_told_of_each_form(result: dict, tmp_path: Path) -> None:
