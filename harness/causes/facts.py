@@ -325,6 +325,7 @@ def of_attributes(op: str, opset: int, attributes: Mapping[str, Any]) -> Iterabl
             yield f"attr.{name}.least", min(value)
             yield f"attr.{name}.most", max(value)
             yield f"attr.{name}.length", len(value)
+            yield f"attr.{name}.first", value[0]  # the axis that loops over images run along by themselves
 
 
 @lru_cache(maxsize=4096)

@@ -303,6 +303,7 @@ _OTHER: Sequence[tuple[str, str]] = (
     (r"attr\.(\w+)\.least", "least of `{0}`"),
     (r"attr\.(\w+)\.most", "greatest of `{0}`"),
     (r"attr\.(\w+)\.length", "length of `{0}`"),
+    (r"attr\.(\w+)\.first", "first of `{0}`"),
     (r"in\.(\d+)\.(magnitude)", "{1} of {o}"),
     (r"in\.(\d+)\.smallest", "smallest magnitude in {o}"),
     (r"in\.(\d+)\.dim\.(-?\d+)", "dim {1} of {o}"),

@@ -46,6 +46,7 @@ def test_an_attribute_is_told_with_its_default_and_whether_it_is_stated() -> Non
     assert found["0.attr.auto_pad.default"] is True
     assert found["0.attr.kernel_shape"] == (2, 3)
     assert (found["0.say.kernel_shape.count"], found["0.say.kernel_shape.most"]) == (2, 3)
+    assert found["0.attr.kernel_shape.first"] == 2
 
 
 def test_an_operand_is_told_by_where_it_comes_from_and_what_it_holds() -> None:

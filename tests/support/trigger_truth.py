@@ -42,9 +42,9 @@ NEAR_SECONDS, TRIES = 12.0, 8
 """CPU seconds of all processes for the changes of one case, and how many are made for one that is counted."""
 
 
-def stating(corpus: Path, target: str, only_unnamed: bool) -> list[CauseRecord]:
-    """Open causes of a target that state a trigger, or one that has named nothing, those of most exposure first."""
-    known = [cause for cause in below(corpus, target=target) if cause.status == Status.OPEN]
+def stating(corpus: Path, target: str, only_unnamed: bool, statuses: Sequence[Status]) -> list[CauseRecord]:
+    """Causes of a target that state a trigger, or one that has named nothing, those of most exposure first."""
+    known = [cause for cause in below(corpus, target=target) if cause.status in statuses]
     known = [cause for cause in known if (unnamed(cause) if only_unnamed else cause.trigger)]
     return sorted(known, key=lambda cause: (-cause.exposure, cause.id))
 
@@ -143,7 +143,8 @@ def main() -> None:
     installed, scores = resolve(asked.target), dict[str, Score]()
     known = [issue for issue in issues(asked.corpus) if issue.saved.target == asked.target]
     seconds = list[float]()
-    for cause in drawn(stating(asked.corpus, asked.target, asked.unnamed), asked):
+    statuses = (Status.OPEN, Status.FLAKY) if asked.only else (Status.OPEN,)
+    for cause in drawn(stating(asked.corpus, asked.target, asked.unnamed, statuses), asked):
         for trigger in unnamed(cause) if asked.unnamed else (cause.trigger,):
             assert trigger
             with trusting(), Runner(small_models=True, hold_crashes=True) as runner:
