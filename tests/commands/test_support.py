@@ -77,7 +77,8 @@ def model(outcome: str, before: str = "", **traits: str) -> dict[str, Any]:
 
 
 def test_an_operator_of_which_some_models_fail_is_there_in_part() -> None:
-    for outcomes, word in ((["works"] * 2, "works"), (["works", "diverges"], "partly"), (["diverges", "crashes"], "fails")):
+    partly, fails = ["works", "diverges"], ["diverges", "crashes"]
+    for outcomes, word in ((["works"] * 2, "works"), (partly, "partly"), (fails, "fails")):
         told = supporting._told("Relu", [model(outcome) for outcome in outcomes], [])
         assert told["word"] == word, f"of {outcomes} it is told {told['word']}, should be {word}"
 
