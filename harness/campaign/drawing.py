@@ -29,6 +29,10 @@ from driftnet.model.inspect import Case
 from driftnet.model.verdict import Verdict
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
+from driftnet.util.spent import part
+
+GENERATOR = "generator"
+"""The part of the work (`driftnet.util.spent`) that drawing is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,12 +207,14 @@ class Drawing:
     def _chance(self, index: int, name: str, among: int) -> bool:
         return zlib.crc32(f"{self.plan.seed}/{index}/{name}".encode()) % among == 0
 
+    @part(GENERATOR)
     def refused_for(self, case: Case, j: int, verdict: Verdict) -> frozenset[str]:
         """What target `j` did with `case` is learned; the operators that the rest of its cases do without."""
         if not self.steers:
             return frozenset()
         return self.refusals[j].learn(self.read(case).forms, verdict) - self.focused
 
+    @part(GENERATOR)
     def known_for(self, case: Case, index: int, issue: KnownIssue) -> frozenset[str]:
         """The operators that the rest of the cases of `index` do without once `case` has failed for a known issue,
         though it met no trigger: under other recipes it would mostly fail again."""
@@ -216,6 +222,7 @@ class Drawing:
             return frozenset()
         return issue.op_types & {node.op_type for node in case.proto.graph.node} - self.focused
 
+    @part(GENERATOR)
     def met(self, trial: Trial) -> Set[Trigger]:
         """The triggers that a case meets, by what is known of it without running it."""
         if not self.steers:

@@ -113,11 +113,13 @@ class Done(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="done
 
     graphs   what was in the graphs that these have
     sought   what the first was drawn for, if anything: target, operator, trait, value (`driftnet.campaign.gaps`)
+    cpu      CPU seconds since another index was done, "why: what" (`driftnet.util.spent`)
     """
 
     index: int
     graphs: tuple[Drawn, ...] = ()
     sought: tuple[str, str, str, str] | None = None
+    cpu: Mapping[str, float] = {}
 
 
 class Tick(Struct, frozen=True, tag_field="event", tag="tick"):

@@ -27,6 +27,7 @@ from driftnet.learning.study import at_sight, proposal, sharing, study
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
 from driftnet.targets.registry import registered
+from driftnet.util import spent
 from driftnet.util.errors import UserError
 from driftnet.util.files import claimed, in_turn
 
@@ -36,6 +37,9 @@ learned of: an hour has time for all, a minute with no corpus for one in nine.""
 HANDING = 0.1
 """The same of handing over: beyond it no control is searched for until a finding is learned of. Ten minutes on an old
 release with fifty bugs of its own spent a quarter on that."""
+
+
+LEARNED, HANDED = "learning", "handing over"
 
 
 class New(NamedTuple):
@@ -160,13 +164,16 @@ class Keeping:
             self._remove(saved)
             self._forget(saved.id)
             return issue
-        seen = at_sight(saved, finding.installed, finding.where, self.runner)  # experiments cost more than all the rest
-        if issue := sharing(seen, finding.installed, self._others(saved), self.runner):
+        with spent.part(LEARNED):
+            seen = at_sight(saved, finding.installed, finding.where, self.runner)  # experiments cost more than the rest
+            issue = sharing(seen, finding.installed, self._others(saved), self.runner)
+        if issue:
             return self._shared(saved, issue, issue.saved.cause)
         loose = self._loose(saved)
         if self._waits:  # it may end while this is learned of, or its control searched for
             begun = self.runner.all_cpu_seconds
-            handover.write(loose, finding.installed, self.runner, seconds=0.0)
+            with spent.part(HANDED):
+                handover.write(loose, finding.installed, self.runner, seconds=0.0)
             self.handing_seconds += self.runner.all_cpu_seconds - begun
         if self._may_learn:
             return self._learned(saved, finding.installed, finding.where)
@@ -183,6 +190,7 @@ class Keeping:
         """Whether what takes long may wait: the run ends with its time only."""
         return self.plan.cases is None and not self.plan.cluster
 
+    @spent.part(HANDED)
     def hand_over(self, new: New, installed: Installed) -> None:
         """Write what a maintainer needs beside a new finding, with a control; where that takes too much of a run, not
         before it is learned of."""
@@ -193,6 +201,7 @@ class Keeping:
                     handover.write(new.path, installed, self.runner, samples=new.samples)
             self.handing_seconds += self.runner.all_cpu_seconds - begun
 
+    @spent.part(LEARNED)
     def _learned(self, saved: corpus.SavedCase, installed: Installed, where: Where) -> New | KnownIssue:
         """What lies loose, with a cause of its own; the known issue instead with which it shares that."""
         begun = self.runner.all_cpu_seconds

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from multiprocessing import util
 from multiprocessing.synchronize import Event as SharedEvent
 
-from driftnet.campaign.drawing import Drawing, Models, part_of
+from driftnet.campaign.drawing import GENERATOR, Drawing, Models, part_of
 from driftnet.campaign.events import Done, Event, Examined, Failed, Found, Learned, LeftOut, Warned
 from driftnet.campaign.gaps import Part
 from driftnet.campaign.insensitivity import insensitive, revived
@@ -29,6 +29,7 @@ from driftnet.model.verdict import Tier, Word
 from driftnet.run import health
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
+from driftnet.util import spent
 from driftnet.util.apart import trusting
 from driftnet.util.errors import UserError
 from driftnet.util.machine import give_back_memory, leave_to_parent
@@ -39,6 +40,8 @@ MORE_EFFORT = 4
 VERIFIED, RUN_AGAIN = 5, 10
 """Of 100 failures that are recognized without a run, those that are examined all the same, and those of which the rest
 of the model is run."""
+LEAST_TOLD = 5e-6
+"""CPU seconds of a part of the work."""
 CANARIES = 100
 """Cases after which the health of the machine is asked for, whatever became of them: what keeps everything from running
 is no failure of anybody. That takes 20 ms of CPU time a template."""
@@ -83,8 +86,9 @@ class Shard:
             if self.stopping():
                 return
             begun, one = self.runner.all_cpu_seconds, self.installed[j]
-            draft = Trial(drawing.variant(models.of(j), index, j, choice), one, choice.recipe, self.runner)
-            trial, is_insensitive = self._telling(draft)
+            with spent.part(GENERATOR):
+                draft = Trial(drawing.variant(models.of(j), index, j, choice), one, choice.recipe, self.runner)
+                trial, is_insensitive = self._telling(draft)
             care = care_of(f"{self.plan.seed}/{index}/{trial.target.name}/{k}")
             result = self._examined(trial, care, met)
             self._look_after(result)
@@ -115,7 +119,7 @@ class Shard:
         drawing.doubts.learn(outcomes)
         if not unexplained:
             for_gap = (self.installed[models.favoured].target.name, *models.sought) if models.sought else None
-            yield Done(index, tuple(models.drawn), for_gap)
+            yield Done(index, tuple(models.drawn), for_gap, cpu=told(spent.take()))
 
     def _warnings(self) -> Iterator[Event]:
         """What was not told yet of this machine and of the cases that are not whole."""
@@ -190,6 +194,11 @@ class Shard:
         return replace(trial, case=other or trial.case), other is None
 
 
+def told(taken: Mapping[tuple[str, str], float]) -> dict[str, float]:
+    """What was spent, as Done tells it."""
+    return {f"{why}: {what}": round(seconds, 5) for (why, what), seconds in taken.items() if seconds > LEAST_TOLD}
+
+
 def care_of(name: str) -> Care:
     """What is done with a failure of the case called so that is recognized without a run, the same in every run."""
     chance = zlib.crc32(name.encode()) % 100
@@ -214,6 +223,8 @@ def begin(plan: Plan, stop: SharedEvent) -> None:
         importlib.import_module("onnx.reference")  # or it grows by 10 MiB late, when the first strings are judged
         gc.collect()
         gc.freeze()  # what is known stays, and need not be gone through again and again: 3 % of a run
+        spent.gather("starting")
+        spent.gather("starting")
     except UserError as e:
         _shard = e
     except Exception as e:

@@ -135,6 +135,8 @@ class Summary(Struct, kw_only=True):
                 same, and `mistaken` turned out to be something else
     cpu_by      CPU seconds of the cases that did not fail, of known and of new failures, of handing over what is
                 new, of everything else
+    cpu_parts   the same by part of the work, "why: what" (`driftnet.util.spent`): what a part of it was done for, and
+                what that was
     errors      of driftnet itself, and saved cases that were left out because they are not whole
     interrupted   somebody ended it before its time
     night       of a run with a state
@@ -147,6 +149,7 @@ class Summary(Struct, kw_only=True):
     wall_seconds: Seconds = 0.0
     cpu_seconds: Seconds = 0.0
     cpu_by: dict[str, Seconds] = {}
+    cpu_parts: dict[str, Seconds] = {}
     verdicts: Counts = {}
     abstained: Counts = {}
     abstention_rates: dict[str, float] = {}
@@ -198,7 +201,8 @@ class Summary(Struct, kw_only=True):
         rates = {op: round(n / max(n, self.operators.get(op, 0)), 3) for op, n in sorted_["abstained"].items()}
         rounded = {name: round(getattr(self, name), 1) for name in ("wall_seconds", "cpu_seconds")}
         cpu_by = {name: round(seconds, 2) for name, seconds in self.cpu_by.items()}
-        told = structs.replace(self, **sorted_, **rounded, abstention_rates=rates, cpu_by=cpu_by)
+        parts = {name: round(seconds, 2) for name, seconds in sorted(self.cpu_parts.items())}
+        told = structs.replace(self, **sorted_, **rounded, abstention_rates=rates, cpu_by=cpu_by, cpu_parts=parts)
         said: dict[str, Any] = msgspec.to_builtins(told)
         return said
 
@@ -232,6 +236,8 @@ class Tally:
                 self._learned(event)
             case Done():
                 summary.models += 1
+                for name, seconds in event.cpu.items():
+                    summary.cpu_parts[name] = summary.cpu_parts.get(name, 0.0) + seconds
                 summary.next_index = max(summary.next_index, event.index + 1)
             case Failed():
                 summary.errors.append(event)

@@ -39,6 +39,7 @@ from driftnet.util import records
 from driftnet.util.errors import UserError
 from driftnet.util.machine import description
 from driftnet.util.nearest import demand
+from driftnet.util.spent import OUTSIDE
 from hypothesis import Phase, given, settings
 from msgspec import Struct, structs
 from onnx import TensorProto, helper, numpy_helper
@@ -131,6 +132,9 @@ def campaign(targets: Sequence[str] = DEFAULT_TARGETS, saved: Path = COMMITTED) 
     refused   cases that the target refuses, which tell nothing of it
     shares of the CPU time: of cases that did not fail, of known failures, of new ones (explained, confirmed, reduced,
     learned of), of what is handed over of these, of everything else (starting, reading the corpus, drawing graphs)
+    parts of it, spent for   what comes first of what is open (`driftnet.util.spent`);   spent on   what that is: a run
+    of a target, say, whatever it is for;   everything else   where no part is open, and in the coordinator
+    waiting   the share of the wall time in which neither this process nor a worker did anything
     """
     measures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as place:
@@ -182,7 +186,28 @@ def campaign_measures(summary: Summary) -> dict[str, float]:
         "verified of these, mistaken": float(summary.mistaken),
     }
     each = {"CPU ms of a known failure": 1000 * by.get("known", 0.0) / known} if known else {}
-    return counted | each | {f"share of the CPU time, {what}": spent / seconds for what, spent in sorted(by.items())}
+    shares = {f"share of the CPU time, {what}": spent / seconds for what, spent in sorted(by.items())}
+    shares |= {what: spent / seconds for what, spent in parts(summary).items()}
+    return counted | each | shares | waiting(summary)
+
+
+def parts(summary: Summary) -> dict[str, float]:
+    """CPU seconds of one campaign: all of them by what they were spent for, then all again by what on."""
+    rest = max(0.0, summary.cpu_seconds - sum(summary.cpu_parts.values()))
+    told: dict[str, float] = defaultdict(float)
+    for name, seconds in summary.cpu_parts.items():
+        why, _, what = name.partition(": ")
+        told[f"part of the CPU time, spent for: {why}"] += seconds
+        told[f"part of the CPU time, spent on: {what}"] += seconds
+    for way in ("for", "on"):
+        told[f"part of the CPU time, spent {way}: {OUTSIDE}"] += rest
+    return dict(sorted(told.items()))
+
+
+def waiting(summary: Summary) -> dict[str, float]:
+    """Where it is known how long a campaign took, for how much of that it waited."""
+    wall = summary.wall_seconds
+    return {"part of the wall time, waiting": max(0.0, 1 - summary.cpu_seconds / wall)} if wall else {}
 
 
 def linting(nodes: int = 500, targets: Sequence[str] = DEFAULT_TARGETS) -> dict[str, float]:

@@ -25,6 +25,7 @@ from driftnet.run.sandbox.allowance import Allowance
 from driftnet.targets.environments import present
 from driftnet.targets.recipe import Recipe, effective, remedied, unquantized
 from driftnet.targets.recipe import simpler as simpler_recipes
+from driftnet.util import spent
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Inquiry:
         return self.effort.stop() or self.allowance.spent
 
 
+@spent.part("explanation")
 def known_of(trial: Trial, inquiry: Inquiry, shown: tuple[Verdict, Observation] | None = None) -> KnownIssue | None:
     """The known issue that explains the failure of a reduced case, all of it. shown: what a run of it showed."""
     verdict, seen = shown or watch(trial)
@@ -92,6 +94,7 @@ def recognizer_of(trial: Trial, verdict: Verdict) -> Recognizer:
     return Recognizer(trial.case, recipe_facts(trial.target, recipe), tensors, trusted)
 
 
+@spent.part("explanation")
 def simpler_trial(trial: Trial, verdict: Verdict, seen: Observation) -> tuple[Trial, Verdict, Observation]:
     """A simpler recipe by which it fails too, with what it shows, where that tells more: one that does not quantize, or
     one by which it is executed that ends in the error that converting ended in; else what is given.
@@ -121,6 +124,7 @@ def explanation(
     return explained(trial, verdict, seen, Inquiry.begun(issues, Effort(seconds=math.inf), trial.runner))
 
 
+@spent.part("explanation")
 def explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry: Inquiry) -> Explanation:
     """How far known issues account for `trial` failing with `verdict`, as was seen."""
     name, recognizer, issues = trial.target.name, recognizer_of(trial, verdict), inquiry.issues

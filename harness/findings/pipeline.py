@@ -26,12 +26,13 @@ from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
 from driftnet.findings.known import NO_SYMPTOM
 from driftnet.findings.pursuing import Finding, KnownError, pursue
 from driftnet.findings.recognition import asked_for
-from driftnet.findings.trial import CONFIRMING_RUNS, Trial, confirm, look, watch
+from driftnet.findings.trial import CONFIRMATION, CONFIRMING_RUNS, Trial, confirm, look, watch
 from driftnet.model.signature import coarse, folder_name, other_name
 from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Observation, Verdict, Word
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.run.runner import Runner
 from driftnet.targets.recipe import canonical
+from driftnet.util import spent
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,12 +91,14 @@ def examine(
     met   what was behind other failures of the same graph, with other numbers or another recipe, by how they showed
     """
     trial = replace(trial, recipe=canonical(trial.target, trial.recipe))
-    verdict, seen = watch(trial)
+    with spent.part("first run"):
+        verdict, seen = watch(trial)
     if not verdict.failed or seen is None:
         return Examination(verdict)
     issues = KnownIssues.of(known_issues, trial.target.name)
     recognizer, failed = recognizer_of(trial, verdict), symptom_seen(trial, verdict, seen)
-    recognized = recognizer.recognized(issues, failed)
+    with spent.part("explanation"):
+        recognized = recognizer.recognized(issues, failed)
     issue = recognized.issue if recognized else met.get(failed)
     sure = recognized is None or recognized.sure
     if issue and sure and (care is Care.NONE or (care is Care.REST and not recognized)):
@@ -115,7 +118,8 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
         shown = tuple((issue.id, replace(simpler, case=part)) for issue, part in known.shown)
         return Examination(verdict, known=known.known_issues[0].id, shown=shown)
     if not known.known_issues:
-        confirmed = look(trial, fresh=True)
+        with spent.part(CONFIRMATION):
+            confirmed = look(trial, fresh=True)
         if not confirmed.failed and not confirm(trial).failed:
             return Examination(confirmed, unconfirmed=verdict, again=1 + CONFIRMING_RUNS)
     try:

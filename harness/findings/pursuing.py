@@ -9,7 +9,7 @@ from driftnet.causes.record import Status
 from driftnet.findings.corpus import FIRST_SEEN, SavedCase
 from driftnet.findings.explaining import Inquiry, is_recognized, known_of
 from driftnet.findings.issues import NOWHERE, KnownIssue
-from driftnet.findings.trial import Confirmed, Trial, blamed, confirm, is_stale_state, look, watch
+from driftnet.findings.trial import CONFIRMATION, Confirmed, Trial, blamed, confirm, is_stale_state, look, watch
 from driftnet.model.inspect import Case, Feed, nodes
 from driftnet.model.signature import Signature, coarse, fine, folder_name
 from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
@@ -20,6 +20,7 @@ from driftnet.reduce.trace import trace
 from driftnet.run.reference import ReferenceError
 from driftnet.targets.environments import Installed
 from driftnet.targets.recipe import Recipe
+from driftnet.util import spent
 from driftnet.util.machine import description
 
 MOST_ASKED = 12
@@ -147,6 +148,7 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
     return replace(signed(left.trial, confirmed), symptom=left.symptom, ended=left.ended, named=left.named)
 
 
+@spent.part("reduction")
 def _reduced(trial: Trial, inquiry: Inquiry) -> _Left:
     """A failure traced back and reduced, as far as the reference and the effort allow that."""
     verdict, seen = watch(trial)
@@ -262,6 +264,7 @@ def _given_time(trial: Trial, confirmed: Confirmed) -> tuple[Trial, Confirmed]:
     return (patient, confirm(patient)) if found.failed else (trial, confirmed._replace(failed=0))
 
 
+@spent.part(CONFIRMATION)
 def signed(trial: Trial, confirmed: Confirmed) -> Finding:
     """A confirmed failure as a finding: who is wrong, what the target answers, its signature."""
     verdict, answer, where = blamed(trial, confirmed.verdict)

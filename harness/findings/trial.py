@@ -29,8 +29,11 @@ from driftnet.targets.recipe import Recipe, effective
 from driftnet.util.apart import Ask, apart, tried
 from driftnet.util.errors import UserError
 from driftnet.util.limits import ExceededError, bounded
+from driftnet.util.spent import part
 
 CONFIRMING_RUNS = 5
+CONFIRMATION = "confirmation"
+"""The part of the work (`driftnet.util.spent`) that it is."""
 
 JUDGING_SECONDS, JUDGING_MIB, LEAST_SECONDS = 5.0, 1024, 0.2
 """What the oracle may take for one run, of CPU time and memory: so much, and so much more for each MiB of model and
@@ -264,6 +267,7 @@ class Confirmed(NamedTuple):
     runs: int
 
 
+@part(CONFIRMATION)
 def confirm(trial: Trial) -> Confirmed:
     """Run it in fresh workers of two templates, with heaps of every layout: the commonest failure among the verdicts
     (else the first one), and how many failed.
@@ -315,6 +319,7 @@ def _who_is_wrong(trial: Trial, verdict: Verdict, seen: Observation) -> Blame:
     return who_is_wrong(verdict, trial.case, seen, target=trial.target, options=trial.options, reference=reference)
 
 
+@part(CONFIRMATION)
 def is_stale_state(trial: Trial, verdict: Verdict) -> bool:
     """Whether the feed that fails would be right in a session of its own; no where no time is left to ask."""
     case = trial.case

@@ -47,11 +47,13 @@ from driftnet.oracle.tiers import budget, exact, lossless, running_error, sampli
 from driftnet.oracle.tolerances.table import CODE_ERROR, ONE_STEP
 from driftnet.run.reference import Reference, ReferenceError
 from driftnet.targets.interface import Options, Target
+from driftnet.util import spent
 
 BEFORE = "before it is quantized, "
 """So begins the message on a model that is wrong before: nothing is said then of how it is quantized."""
 
 
+@spent.part("oracle")
 def judge(case: Case, observation: Observation, *, target: Target, options: Options, reference: Reference) -> Verdict:
     """What the oracle says of `observation`, made by running `target` on `case` under `options` (those in effect)."""
     verdict = _judged(case, observation, target, options, reference)

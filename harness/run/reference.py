@@ -15,6 +15,7 @@ from driftnet.model.inspect import Case
 from driftnet.model.verdict import Outcome
 from driftnet.run.sandbox.zygote import Reply, Worker
 from driftnet.targets import interface
+from driftnet.util import spent
 from driftnet.util.apart import MOST_SAID
 
 Outputs = dict[str, np.ndarray]
@@ -139,6 +140,7 @@ class Reference:
     def _ask(self, function: str, case: Case, *args: int | str, seconds: float | None = None) -> Reply:
         return self._reply((function, case.digest, *args), case.model, list(case.feeds), seconds)
 
+    @spent.part("reference")
     def _reply(self, key: Key, model: bytes, feeds: list[Feed], seconds: float | None = None) -> Reply:
         if key in self._replies:
             self._replies.move_to_end(key)

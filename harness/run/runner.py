@@ -35,7 +35,7 @@ from driftnet.run.share import MEMORY_GIB, SAVED_SECONDS
 from driftnet.targets.environments import Installed
 from driftnet.targets.interface import STAGES, unquantized
 from driftnet.targets.recipe import Recipe, effective
-from driftnet.util import apart
+from driftnet.util import apart, spent
 from driftnet.util.elsewhere import refusal
 from driftnet.util.errors import UserError, shortened
 from driftnet.util.files import Scratch
@@ -290,6 +290,7 @@ class Runner:
         """Whether every worker so far is cut off from the network; there is one, the reference's, from the start."""
         return all(zygote.network_isolated for zygote in self._zygotes.values())
 
+    @spent.part("health")
     def check_health(self, *, fresh: bool = True) -> None:
         """Raise UserError (kind "machine") where the machine has too little to run anything (see `health`), workers
         cannot do what any system may ask for, or the reference is wrong about the simplest model.
@@ -445,7 +446,8 @@ class _Placed:
             "tap": (list(case.feeds), tensors, options),
             "execute": (list(case.feeds), {v.name: dtype_name(v) for v in case.proto.graph.output}, options),
         }
-        reply = self.worker.call(f"{self.installed.spec}.{stage}", value, *given[stage], timeout=self.seconds)
+        with spent.part(f"target {stage}"):
+            reply = self.worker.call(f"{self.installed.spec}.{stage}", value, *given[stage], timeout=self.seconds)
         if reply.outcome is Outcome.OK and not self._has_form(stage, reply.value):
             wanted = f"list[dict[str, ndarray]] of length {len(case.feeds)}, a dict of all outputs for each feed"
             wanted = "str, the path of a file" if stage in PATHS else wanted

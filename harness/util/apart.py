@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import NoReturn, TypeVar
 
-from driftnet.util import limits
+from driftnet.util import limits, spent
 from driftnet.util.errors import UserError
 from driftnet.util.limits import ExceededError, bounded
 from driftnet.util.machine import die_with_parent
@@ -323,7 +323,9 @@ def _ended(child: int, within: float) -> tuple[int, bool]:
             found, killed = os.wait4(child, 0), True
             break
         time.sleep(0.001)
-    _used += found[2].ru_utime + found[2].ru_stime
+    used = found[2].ru_utime + found[2].ru_stime
+    _used += used
+    spent.elsewhere(used)
     return found[1], killed
 
 

@@ -45,6 +45,7 @@ from rich.console import Console
 from tests.findings.test_corpus import saved_relu
 from tests.support.models import grid
 from tests.support.paths import no_cases
+from tests.support.toy_target import BURNED
 from tests.support.triggers import found, one
 
 EMPTY = Summary(cases=0, models=0, seed=0, next_index=0)
@@ -190,6 +191,19 @@ def test_cpu_time_is_told_by_what_it_went_into(tmp_path):
         "other": 1.5,
     }
     assert tally.summary.cpu_seconds == 8.0
+
+
+def test_a_stage_that_takes_long_is_told_by_its_name_and_the_parts_are_part_of_the_whole(tmp_path):
+    told, _ = fuzz(tmp_path, cases=3, seed=1, targets=["tests.support.toy_target:BURNING"], workers=1)
+    runs = BURNED * sum(count for word, count in told.verdicts.items() if word != Word.INVALID)
+    stage = sum(seconds for name, seconds in told.cpu_parts.items() if name.endswith(": target convert"))
+    assert runs <= stage < told.cpu_seconds, f"converting took {stage} of {told.cpu_seconds} CPU s, at least {runs}"
+    whole = sum(told.cpu_parts.values())
+    assert whole <= told.cpu_seconds, f"the parts take {whole} CPU s, all that was used is {told.cpu_seconds}"
+    lacking = {"generator", "starting", "first run"} - {name.partition(": ")[0] for name in told.cpu_parts}
+    assert not lacking, f"nothing was spent for {lacking}"
+    again = derived(tmp_path / "report", tmp_path / "report" / "cases")[0].cpu_parts
+    assert again == pytest.approx(told.cpu_parts), f"by the journal {again}, by the run {told.cpu_parts}"
 
 
 def test_cpu_time_that_a_killed_shard_took_along_is_told_by_its_cases(tmp_path):

@@ -44,6 +44,12 @@ def test_a_campaign_is_measured_by_what_it_finds_for_its_time():
         verdicts={"rejects": 20, "agrees": 60, "crashes": 40},
         findings=[finding("a1", "new", 1), finding("a2", "new", 2), finding("b1", "new", 1), finding("c", "known", 29)],
         mistaken=1,
+        wall_seconds=50.0,
+        cpu_parts={
+            "explanation: target convert": 8.0,
+            "explanation: explanation": 2.0,
+            "reduction: target convert": 20.0,
+        },
     )
     measures = bench.campaign_measures(summary)
     assert measures["new causes"] == 2, "two findings share a cause"
@@ -53,6 +59,17 @@ def test_a_campaign_is_measured_by_what_it_finds_for_its_time():
     assert measures["CPU ms of a known failure"] == 200
     assert measures["share of the CPU time, known"] == 0.15
     assert sum(value for name, value in measures.items() if name.startswith("share")) == 1
+    parts = {name.split("spent ")[1]: value for name, value in measures.items() if name.startswith("part of the CPU")}
+    should = {
+        "for: everything else": 0.25,
+        "for: explanation": 0.25,
+        "for: reduction": 0.5,
+        "on: everything else": 0.25,
+        "on: explanation": 0.05,
+        "on: target convert": 0.7,
+    }
+    assert parts == should, f"got {parts}, should be {should}"
+    assert round(measures["part of the wall time, waiting"], 6) == 0.2, "50 s for 40 CPU s"
 
 
 def test_two_results_are_compared_as_they_are_and_as_if_the_fixed_work_had_taken_as_long():

@@ -37,6 +37,7 @@ from driftnet.oracle.tolerances.table import (
     SAMPLED_ERRORS,
     SCORE,
 )
+from driftnet.util import spent
 
 SAMPLES = (12, 24, 48, 96)
 DECISIONS = having(Trait.DECIDES) | having(Trait.HAS_BODY)  # a subgraph may hold anything
@@ -47,6 +48,7 @@ SIMPLE = WEIGHTED | formulas.PLAIN | {"Div", "Elu", "Exp", "HardSigmoid", "HardS
 groups."""
 
 
+@spent.part("oracle budget")
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
     """Asks for samples only where half a step does not settle it, and for more before it accuses."""
     if question.scheme is None:

@@ -20,10 +20,12 @@ from driftnet.oracle.fixed_point.rules import RULES, WITHOUT_ARITHMETIC, Applica
 from driftnet.oracle.question.answers import abstains, agrees, diverges
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.tolerances.table import INEXACT_KERNEL as INEXACT_BOUND
+from driftnet.util import spent
 
 INEXACT_KERNEL = "inexact-kernel"
 
 
+@spent.part("oracle exact")
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
     """Any differing bit diverges. A difference that an inexact kernel could make bears the rule of that name."""
     verdicts = {}

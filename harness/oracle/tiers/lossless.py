@@ -38,6 +38,7 @@ from driftnet.oracle.tolerances.table import (
     TIE,
 )
 from driftnet.targets.interface import Scheme
+from driftnet.util import spent
 
 # Seen of MNN's converter.
 TAKEN_APART = frozenset(
@@ -63,6 +64,7 @@ def keeps_weights(question: Question, place: Place) -> bool:
     )
 
 
+@spent.part("oracle lossless")
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
     """Recognizes outputs on the grid of the question's scheme; abstains on all others."""
     scheme = question.scheme

@@ -18,11 +18,13 @@ from driftnet.oracle.ball_arithmetic.creation import random_tensors
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation
 from driftnet.oracle.question.answers import abstains, agrees, agrees_inside, diverges, evaluated
 from driftnet.oracle.question.question import Place, Question
+from driftnet.util import spent
 
 RANDOM = "random-by-definition"
 """Behind a random operator shape and dtype are judged, and the range as far as a ball tells it."""
 
 
+@spent.part("oracle running-error")
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
     """Each feed is evaluated once, and its balls let go before the next."""
     verdicts: dict[Place, Verdict] = {}

@@ -39,6 +39,7 @@ from driftnet.oracle.tolerances.table import (
     SAMPLING_RELATIVE,
     SPREADS,
 )
+from driftnet.util import spent
 from onnx import helper
 
 SAMPLES = (0, 6, 24)  # most outputs need none: they are within the floor. Before accusing, ask for many.
@@ -46,6 +47,7 @@ COARSE = "constants are held more coarsely than samples move them"
 UNMOVED = "nothing inside its subgraphs was moved"
 
 
+@spent.part("oracle sampling")
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
     """Asks for samples only where the floor alone does not settle it."""
     verdicts: dict[Place, Verdict] = {}

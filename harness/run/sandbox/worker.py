@@ -23,6 +23,7 @@ from driftnet.run.sandbox import held
 from driftnet.run.sandbox.allowance import Allowance
 from driftnet.run.sandbox.inside import FRAMES, LARGE, SMALL, children, stat
 from driftnet.targets import interface
+from driftnet.util import spent
 from driftnet.util.errors import shortened
 from driftnet.util.records import read
 from msgspec import Meta, Struct
@@ -104,7 +105,7 @@ class Exit:
 class Process:
     """One forked process, seen from the parent: its pipe, its pidfd, the memory file that its output goes to.
 
-    cpu  CPU seconds that it had used at its last reply
+    cpu  CPU seconds that it had used at its last reply;   told   those that were told (`driftnet.util.spent`)
     """
 
     pid: int
@@ -112,6 +113,7 @@ class Process:
     pidfd: int
     log: int
     cpu: float = 0.0
+    told: float = 0.0
     poll: select.poll = field(default_factory=select.poll)
 
     def __post_init__(self) -> None:
@@ -123,6 +125,11 @@ class Process:
         poll = select.poll()
         poll.register(self.pidfd, select.POLLIN)
         return bool(poll.poll(within * 1e3))
+
+    def tell(self) -> None:
+        """Tell what it has used since."""
+        spent.elsewhere(self.cpu - self.told)
+        self.told = self.cpu
 
     def close(self) -> None:
         """Let go of it."""
@@ -151,6 +158,7 @@ class Worker:
         self._calls = self._disturbed = 0
         self.layout = 0
 
+    @spent.part(spent.WIRE)
     def call(self, function: str, *args: Any, timeout: float | None = None) -> Reply:
         """Call `function` ("module:attribute.attribute") with wire-encodable arguments.
 
@@ -191,6 +199,7 @@ class Worker:
         except BaseException:
             self.close()
             raise
+        process.tell()
         if reply.outcome is Outcome.MEMORY:
             self.close()
         return dataclasses.replace(reply, seconds=time.monotonic() - started)

@@ -24,6 +24,7 @@ from driftnet.run.sandbox import hiding
 from driftnet.run.sandbox.allowance import Allowance
 from driftnet.run.sandbox.inside import children
 from driftnet.run.sandbox.worker import MEASURING, Exit, Limits, Process, Reply, Worker, is_stopped
+from driftnet.util import spent
 from driftnet.util.errors import UserError
 from driftnet.util.files import SCRATCH
 
@@ -34,6 +35,8 @@ ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TZ", ME
 FIXED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 ANSWER_SECONDS, LOOKS = 60.0, 60
 """How long a template may be silent, and how often it is looked at meanwhile: one that is stopped says nothing."""
+TEMPLATES = "templates"
+"""The part of the work (`driftnet.util.spent`) that starts them, and forks workers."""
 BOOT = (
     "import gc, json, sys; gc.disable(); settings = json.loads(sys.argv[1]); "  # looking takes a fifth of importing
     "sys.path[:1] = settings['before']; sys.path += settings['after']; "
@@ -128,6 +131,7 @@ class Zygote:
         if self._closed:
             raise RuntimeError("this zygote has been closed")
 
+    @spent.part(TEMPLATES)
     def _start(self) -> None:
         """Begin; where somebody ends the template meanwhile, once more."""
         complaint = self._begin()
@@ -201,9 +205,11 @@ class Zygote:
         """Begin anew when the template has died, and its workers with it."""
         self._stop()
         self._cpu_of_ended += self._cpu_of_template + sum(process.cpu for process in self._processes)
+        self._cpu_of_template = 0.0
         self._processes.clear()
         self._start()
 
+    @spent.part(TEMPLATES)
     def _fork(self, folder: Path, layout: int) -> Process:
         with self._lock:
             self._check_open()
@@ -228,6 +234,7 @@ class Zygote:
                 answer = self._ask({"fork": str(folder), "layout": layout}, [theirs.fileno(), log])
             if answer is None:
                 return None
+            spent.elsewhere(answer["cpu"] - self._cpu_of_template, TEMPLATES)
             self._cpu_of_template = answer["cpu"]
             try:
                 pidfd = os.pidfd_open(answer["pid"])
@@ -246,6 +253,8 @@ class Zygote:
                 return Exit(signal.SIGKILL, orphaned=self._template.poll() not in (None, *_SENT))
             self._processes.remove(process)
             self._cpu_of_ended += answer["cpu"]
+            process.cpu = answer["cpu"]
+            process.tell()
             return Exit(**answer)
 
     def _ask(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any] | None:

@@ -46,6 +46,7 @@ from driftnet.oracle.question.answers import abstains, agrees_inside, diverges, 
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme.artifact_trace import Grid, Trace, read_trace
 from driftnet.oracle.tolerances.table import BY_OTHER_MEANS_ERROR, CODE_ROUNDINGS, ONE_STEP
+from driftnet.util import spent
 
 TIER = Tier.ARTIFACT
 UNKNOWN = "artifact.Unknown."
@@ -72,6 +73,7 @@ class Simulation:
     misquantized: Verdict | None
 
 
+@spent.part("oracle artifact, simulated")
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
     """Each feed is evaluated once, and its balls let go before the next. Abstains everywhere unless the artifact tells
     its operations."""

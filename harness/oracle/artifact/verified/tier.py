@@ -49,6 +49,7 @@ from driftnet.oracle.question.answers import abstains, agrees
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme.precomputed import folded
 from driftnet.run.reference import ReferenceError
+from driftnet.util import spent
 
 TIER = Tier.ARTIFACT
 
@@ -69,6 +70,7 @@ class Answers:
     counterparts: Mapping[str, str]
 
 
+@spent.part("oracle artifact")
 def decide(question: Question, places: Sequence[Place], *, as_run: bool = False) -> Mapping[Place, Verdict]:
     """Judge places of a run whose artifact is a quantized ONNX model; abstain where there is none.
 
