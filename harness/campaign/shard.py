@@ -224,7 +224,6 @@ def begin(plan: Plan, stop: SharedEvent) -> None:
         gc.collect()
         gc.freeze()  # what is known stays, and need not be gone through again and again: 3 % of a run
         spent.gather("starting")
-        spent.gather("starting")
     except UserError as e:
         _shard = e
     except Exception as e:
