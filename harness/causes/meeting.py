@@ -89,6 +89,14 @@ class Meeting:
         return self.known.record
 
     @property
+    def tells(self) -> bool:
+        """Whether the trigger says anything of the place: any may be meant by one that names no operator, and asks of
+        operands where they come from alone."""
+        asked = [atom for atom in self.region.atoms if atom.role >= 0 and atom.fact != f"{atom.role}.op"]
+        named = self.cause.trigger is not None and bool(self.cause.trigger.operators)
+        return named or not all(atom.fact.endswith((".from", ".given")) for atom in asked)
+
+    @property
     def node(self) -> int:
         """The node that is named: the last of the place."""
         return max(self.place)
@@ -218,6 +226,11 @@ def _doubts(known: Known, options: Facts) -> str:
     return f"seen with another {', '.join(untried)} only" if untried else ""
 
 
+def _errs_mostly(cause: CauseRecord) -> bool:
+    """Whether more of what a trigger named did not fail than did: that is no reason against a way out."""
+    return 2 * cause.score.get("found", 0) < cause.score.get("named", 0)
+
+
 def _usually(region: Region, facts: Facts) -> bool:
     """Whether a region holds for numbers as they usually are: of each that is unknown every condition has to be one
     of which that is told, and what is taken of it has to meet them all."""
@@ -255,7 +268,8 @@ def with_ways_out(
     values: Callable[[str], Sequence[Value]],
     facts_under: Callable[[str, Value], Facts],
 ) -> list[Meeting]:
-    """`found`, of which no option is advised under which its node meets another cause, or would by a trigger that errs.
+    """`found`, of which no option is advised under which its node meets another cause, or would by a trigger that errs,
+    but not mostly.
 
     values        those that an option may have, by its name;   facts_under   the options with one of them another
     """
@@ -265,7 +279,7 @@ def with_ways_out(
         """Of the causes that the option decides about."""
         deciding = [k for k in causes if k.record.trigger and _is_of(k.record.trigger, f"recipe.{name}")]
         there = meetings([host], deciding, facts_under(name, value))
-        return {(m.cause.id, m.node) for m in there if not m.why.startswith(DEPENDS)}
+        return {(m.cause.id, m.node) for m in there if not (m.why.startswith(DEPENDS) or _errs_mostly(m.cause))}
 
     def told(meeting: Meeting) -> Meeting:
         before = {m.cause.id for m in found if m.host is meeting.host and m.node == meeting.node}

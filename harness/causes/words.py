@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from driftnet.causes.facts import Value
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
+from driftnet.model.operators import Trait, traits_of
 
 GOOD = 0.8
 """Share of instances that a trigger is right about, below which it says so itself."""
@@ -15,6 +16,7 @@ FEW = 5
 MOST = 6
 """Names in one list."""
 
+_BEHIND = re.compile(r"\.reader$|\.final$")
 _PLAIN: Sequence[tuple[str, str]] = (
     (r"\.dtype$|dtype", "dtype"),
     (r"\.dim\.|^rank$|\.rank$", "sizes"),
@@ -22,7 +24,8 @@ _PLAIN: Sequence[tuple[str, str]] = (
     (r"^opset$", "opset"),
     (r"^symbolic$", "static or symbolic dims"),
     (r"\.from$|\.initializer$", "constant or input operands"),
-    (r"\.maker$|\.reader$|\.final$", "nodes before and after"),
+    (r"\.maker$", "nodes before"),
+    (_BEHIND.pattern, "nodes after"),
     (r"^recipe\.(\w+)$", ""),
 )
 """Aspects that were tried, by what people call them."""
@@ -49,7 +52,10 @@ def sentence(
         ways = _of_operands(ways)
     regions = "; or ".join(_shortened(ways))
     matters = {atom.fact for region in trigger.regions for atom in region.atoms}
-    said = listed(dict.fromkeys(_does_not_matter([aspect for aspect in free if aspect not in matters])))
+    inner = {f"{b}.out" for _, b in trigger.shape.edges}  # who reads that too stands behind no part of the place
+    outside = (a for a in free if not (_BEHIND.search(a) and a.startswith(tuple(f"{one}." for one in inner))))
+    said = listed(dict.fromkeys(_does_not_matter([aspect for aspect in outside if aspect not in matters])))
+    said = said.replace("nodes before, nodes after", "nodes before and after")
     opposite = listed(_opposites(trigger.regions[0], needed)) if trigger.regions else ""
     doubt = _in_doubt(score) if score else ""
     return "; ".join(filter(None, (regions, said and f"any {said}", opposite and f"not {opposite}", doubt)))
@@ -174,12 +180,25 @@ def otherwise(
             continue
         name = atom.fact.partition(".")[2] if atom.role >= 0 else atom.fact
         rank = next((k for k, pattern in enumerate(_IN_HAND) if re.match(pattern, name)), None)
-        if name.endswith(".dtype") and _leaves_floats(atom):
+        if (name.endswith(".dtype") and _leaves_floats(atom)) or _ALGORITHM.fullmatch(name):
             continue
         if rank is not None and not (name.endswith(".from") and atom.test != "is"):
-            whose = f"{_operators(region, atom.role)} " if many and atom.role >= 0 else ""
-            ways.append((rank, whose + _outside(atom)))
+            operators = _operators(region, atom.role) if atom.role >= 0 else ""
+            if name.endswith(".from") and _is_lopsided(region, atom.role):
+                ways.append((rank, f"the operands of {operators} swapped"))
+            elif not name.endswith(".from") or atom.value != "computed":  # nobody feeds what has to be computed
+                ways.append((rank, (f"{operators} " if many and operators else "") + _outside(atom)))
     return list(dict.fromkeys(way for _, way in sorted(ways, key=lambda pair: pair[0])))
+
+
+def _is_lopsided(region: Region, role: int) -> bool:
+    """Whether a region asks other origins of the two operands of what may as well read them in the other order."""
+    asked = {atom.fact.partition(".")[2]: atom.value for atom in region.of_role(role) if atom.test == "is"}
+    named = region.naming(role)
+    operators = named.value if named and isinstance(named.value, tuple) else (named.value,) if named else ()
+    commute = bool(operators) and all(Trait.COMMUTES in traits_of(str(op)) for op in operators)
+    origins = asked.get("in.0.from"), asked.get("in.1.from")
+    return commute and None not in origins and origins[0] != origins[1]
 
 
 def _leaves_floats(atom: Atom) -> bool:
@@ -188,6 +207,8 @@ def _leaves_floats(atom: Atom) -> bool:
     return ("float" in values) == (atom.test != "not")
 
 
+_ALGORITHM = re.compile(r"attr\.approximate(\..+)?")
+"""Attributes by which an operator computes something else: who states another has another model."""
 _IN_HAND = (r"recipe\.", r"attr\.", r"opset", r"in\.\d+\.(from|initializer|given)", r"in\.\d+\.(dtype|symbolic|rank)")
 """Facts that somebody can change without changing what a model computes, or nearly so, the easiest first."""
 

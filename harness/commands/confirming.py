@@ -1,11 +1,11 @@
 """What a model meets or may meet, run: each place cut out with recorded operands, in the sandbox."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from driftnet.causes.facts import Value
-from driftnet.causes.host import hosts
+from driftnet.causes.host import host_of, hosts
 from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.meeting import Meeting, meetings
 from driftnet.diagnosis.attribution import mends
@@ -13,7 +13,7 @@ from driftnet.findings.issues import VALUES, symptom_of
 from driftnet.findings.trial import Trial, look, watch, watch_cut
 from driftnet.model import external_data
 from driftnet.model.feeds import made_up
-from driftnet.model.inspect import Case, computing
+from driftnet.model.inspect import Case, Feed, computing
 from driftnet.model.signature import coarse
 from driftnet.model.submodel import Recording, UnrecordedError, recording, submodel, with_makers
 from driftnet.model.verdict import Kind, Word
@@ -25,6 +25,11 @@ from driftnet.targets.interface import STAGES
 from driftnet.targets.recipe import Recipe, remedied
 from driftnet.util.errors import UserError
 from onnx import ModelProto
+
+FARTHER = 8
+"""What does not fail on numbers up to 1, and asks for others, is fed some up to this: most magnitudes that triggers ask
+for are below it."""
+UNMET = f"inputs made up for it, up to 1 and up to {FARTHER}, do not come to what the trigger asks of them"
 
 
 def confirmed(
@@ -38,13 +43,15 @@ def confirmed(
 ) -> tuple[list[Meeting], int]:
     """`found`, of which what fails as its cause does is met, and what does not fail is left out; and how many are left
     out. What tells nothing when it is run stays what it was, and says why, unless the whole model comes to values and
-    the cause ends it. Of what is met, the options that may end it are tried on the same place.
+    the cause ends it; so does what is fed nothing that the trigger asks of it. Of what is met, the options that may end
+    it are tried on the same place.
 
     dims   sizes of symbolic ones;   values   those that an option may have, by its name
 
     Raises UserError (kind "model") for a model that does not run on what is made up for it.
     """
-    case = external_data.case(model, path, [made_up(model, dims)])
+    given = made_up(model, dims)
+    case = external_data.case(model, path, [given])
     with Runner() as runner:
         try:
             recorded = recording(case, runner.reference.record)
@@ -53,27 +60,27 @@ def confirmed(
                 f"{path} does not run on inputs made up for it, {_shapes(case)}: {explained(str(e))}",
                 hint="--dim NAME=N gives a symbolic dim another size; without --confirm nothing is run",
             ) from None
-        shown: dict[tuple[int, ...], _Shown] = {}
+        near, far = _Fed(Trial(case, installed, recipe, runner), recorded), None
         whole: _Shown | None = None
         left, cleared = [], 0
         for meeting in found:
-            nodes = tuple(sorted(meeting.place))
-            if meeting.inside:
-                one = _Shown(None, "", "it lies in a subgraph, which is not cut out")
-            elif nodes in shown:
-                one = shown[nodes]
-            else:
-                one = shown[nodes] = _shown(case, nodes, recorded, Trial(case, installed, recipe, runner))
+            one = near.shows(meeting)
+            if one.passes(meeting) and not one.meets(meeting):
+                far = far or _Fed(replace(near.trial, case=_farther(case, given)))
+                one = far.shows(meeting)
+                if one.nothing or (one.passes(meeting) and not one.meets(meeting)):
+                    left.append(replace(meeting, not_run=UNMET))
+                    continue
             nothing = one.nothing
             if one.trial and not nothing and not _meets_still(one.trial, meeting):
                 nothing = "cut out, the place no longer meets the trigger"
             if one.trial is None or nothing:
-                whole = whole or _run(Trial(case, installed, recipe, runner))
+                whole = whole or _run(near.trial)
                 if not whole.nothing and _passed(whole.said, meeting.known.coarse):
                     cleared += 1
                 else:
                     left.append(replace(meeting, not_run=nothing))
-            elif one.said == "" or _passed(one.said, meeting.known.coarse):
+            elif one.passes(meeting):
                 cleared += 1
             elif _alike(one.said, meeting.known.coarse):
                 left.append(replace(meeting, why="", cures=_cures(one.trial, meeting, values)))
@@ -91,14 +98,56 @@ class _Shown:
     said: str
     nothing: str
 
+    def passes(self, meeting: Meeting) -> bool:
+        """Whether it comes through what fails as the cause does."""
+        ran = self.trial is not None and not self.nothing
+        return ran and (self.said == "" or _passed(self.said, meeting.known.coarse))
 
-def _shown(case: Case, nodes: Sequence[int], recorded: Recording, trial: Trial) -> _Shown:
-    indices = computing(case.proto.graph)
-    try:
-        part = submodel(case, with_makers(case, [indices[i] for i in nodes], recorded), recorded)
-    except UnrecordedError as e:
-        return _Shown(None, "", f"it cannot be cut out: {e}")
-    return _run(replace(trial, case=part), case)
+    def meets(self, meeting: Meeting) -> bool:
+        """Whether the trigger holds, or may, with the numbers that were fed; one that the place no longer meets
+        whatever is fed is not asked about them."""
+        if self.trial is None or not _meets_still(self.trial, meeting):
+            return True
+        case = self.trial.case
+        fed = host_of(case, self.trial.runner.reference.computed(case))
+        return bool(meetings([fed], [meeting.known], recipe_facts(self.trial.target, self.trial.recipe)))
+
+
+@dataclass(eq=False)
+class _Fed:
+    """A model that is fed something, and what its places show with that, each run once.
+
+    trial   of the whole model;   recorded   its tensors; None: to be recorded, or it does not run
+    """
+
+    trial: Trial
+    recorded: Recording | None = None
+    shown: dict[tuple[int, ...], _Shown] = field(default_factory=dict)
+
+    def shows(self, meeting: Meeting) -> _Shown:
+        """What the place of a meeting shows."""
+        if meeting.inside:
+            return _Shown(None, "", "it lies in a subgraph, which is not cut out")
+        nodes = tuple(sorted(meeting.place))
+        if nodes not in self.shown:
+            self.shown[nodes] = self._shown(nodes)
+        return self.shown[nodes]
+
+    def _shown(self, nodes: Sequence[int]) -> _Shown:
+        case = self.trial.case
+        indices = computing(case.proto.graph)
+        try:
+            self.recorded = self.recorded or recording(case, self.trial.runner.reference.record)
+            part = submodel(case, with_makers(case, [indices[i] for i in nodes], self.recorded), self.recorded)
+        except (UnrecordedError, ReferenceError) as e:
+            return _Shown(None, "", f"it cannot be cut out: {e}")
+        return _run(replace(self.trial, case=part), case)
+
+
+def _farther(case: Case, given: Feed) -> Case:
+    """A model, fed what it was `given`, of which numbers that may be any reach FARTHER times as far."""
+    far = {name: x * x.dtype.type(FARTHER) if x.dtype.kind == "f" else x for name, x in given.items()}
+    return replace(case, feeds=(far,))
 
 
 def _run(trial: Trial, whole: Case | None = None) -> _Shown:

@@ -106,7 +106,9 @@ def lint(
         "misdeclared": misdeclared,
         "custom": custom,
     }
-    if confirm:
+    if not confirm:
+        found = [meeting for meeting in found if meeting.tells]
+    else:
         from driftnet.commands.confirming import confirmed  # the sandbox, the oracle: nothing that a lint needs
 
         found, cleared = confirmed(proto, model, found, installed, chosen, dims or {}, values)

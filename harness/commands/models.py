@@ -351,13 +351,13 @@ def _cause_of(saved: corpus.SavedCase) -> str:
 
 
 def _said_of(saved: corpus.SavedCase, failing: Case, trial: Trial) -> str:
-    """What is known of what fails as a saved case does, in words: what people said of that, where it has the same
-    operators, or of its cause."""
+    """What is known of what fails as a saved case does, in a line: what people said of that, where it has the same
+    operators, or of its cause; never the numbers of another model."""
     host = host_of(failing)
     cause = cause_as_met(saved, host, trial.installed.target, trial.recipe)
     note = note_of(saved, {node.op for node in host.graph.nodes})
     said = (note, saved.rule, *((cause.title, cause.note) if cause else ()))
-    return next(filter(None, said), "") or saved.verdict.message
+    return next(filter(None, said), "") or (saved.cause.title if saved.cause else saved.summed_up)
 
 
 def _blame(verdict: Verdict, target: str) -> str:

@@ -4,15 +4,16 @@ import functools
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from driftnet.causes import record
 from driftnet.causes.impact import ranked
+from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.predicate import ONE_NODE
 from driftnet.causes.record import CauseRecord, Status
-from driftnet.findings.corpus import known
+from driftnet.commands.linting import causes_of, reached
+from driftnet.findings.corpus import known as corpora
 from driftnet.findings.trial import Trial, look
 from driftnet.generators.building.profile import Profile
 from driftnet.generators.ops.registry import REGISTRY
@@ -25,6 +26,8 @@ from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets import recipe
 from driftnet.targets.environments import Installed, resolve
+from driftnet.targets.interface import Target
+from driftnet.targets.recipe import Recipe
 from driftnet.util.nearest import demand
 from driftnet.util.options import listed
 
@@ -111,12 +114,13 @@ def support(
                 raise
             interrupted = True
         cpu = runner.all_cpu_seconds
-    causes = _causes(root, ours.target.name)
+    options_run = dict(ours.target.features.get("float", {})) if chosen is None else chosen
+    causes = _causes(root, ours.target, options_run)
     return {
         "target": ours.target.name,
         "release": ours.release,
         "against": f"{theirs.target.name}=={theirs.release}" if theirs else "",
-        "options": dict(ours.target.features.get("float", {})) if chosen is None else chosen,
+        "options": options_run,
         "interrupted": interrupted,
         "models": sum(map(len, seen.values())),
         "cpu_seconds": round(cpu, 1),
@@ -313,17 +317,17 @@ def _word(counts: Mapping[str, int]) -> str:
     return said[0] if len(said) == 1 else "partly" if "works" in said else "fails" if said else "untold"
 
 
-def _causes(root: Path, target: str) -> Mapping[str, list[CauseRecord]]:
-    """Operator -> the open causes whose trigger is about a single node of it, those of most impact first."""
-    found: dict[str, list[CauseRecord]] = defaultdict(list)
-    open_ones = [cause for cause in record.below(*known(root), target=target) if cause.status == Status.OPEN]
-    for cause in ranked(open_ones, lambda cause: cause.standing):
-        for name in sorted(_single(cause)):
-            found[name].append(cause)
-    return found
-
-
-def _single(cause: CauseRecord) -> Collection[str]:
-    if cause.trigger is None or cause.trigger.shape != ONE_NODE:
-        return ()
-    return cause.trigger.operators.get(0, ())
+def _causes(root: Path, target: Target, chosen: Recipe) -> Mapping[str, list[CauseRecord]]:
+    """Operator -> the open causes of which a trigger is about a single node of it and may hold under what is `chosen`,
+    those of most impact first."""
+    known = reached(causes_of(corpora(root), target), target, chosen)
+    facts = recipe_facts(target, chosen)
+    found: dict[str, dict[str, CauseRecord]] = defaultdict(dict)
+    for one in ranked(known, lambda known: known.record.standing):
+        trigger = one.record.trigger
+        if one.record.status != Status.OPEN or trigger is None or trigger.shape != ONE_NODE:
+            continue
+        if any(all(a.holds(facts) is not False for a in region.of_role(-1)) for region in trigger.regions):
+            for name in sorted(trigger.operators.get(0, ())):
+                found[name].setdefault(one.record.id, one.record)
+    return {name: [*its.values()] for name, its in found.items()}

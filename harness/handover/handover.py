@@ -12,8 +12,9 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -128,29 +129,33 @@ def write(
     observation = seen or Observation((StageRun(saved.stage, Outcome.HANG),))
     if observation.last.outcome is Outcome.CRASH and not observation.last.frames:
         observation = _with_stack(observation, trial)
-    proof = _tested(proof, saved, folder, installed, runner)
     table = ablation(saved, trial.within(STAGE_SECONDS), seconds / 2)
-    replace_text(folder / "ISSUE.md", issue(saved, installed, observation, proof, remedies, table))
-    (folder / "reproduce_onefile.py").unlink(missing_ok=True)  # of an earlier time
-    if len(saved.case.model) <= MOST_PRINTED:
-        _write_script(folder / "reproduce_onefile.py", saved, installed, proof, whole=True)
+    told = partial(issue, saved, installed, observation, remedies=remedies, ablation=table)
+    _tested(proof, saved, folder, installed, runner, told)
 
 
-def _tested(proof: Proof, saved: SavedCase, folder: Path, installed: Installed, runner: Runner) -> Proof:
-    """Write reproduce.py and its control; one of which that very script does not say, in the sandbox, that it is
-    right is none."""
+def _tested(
+    proof: Proof, saved: SavedCase, folder: Path, installed: Installed, runner: Runner, told: Callable[..., str]
+) -> None:
+    """Write the scripts, ISSUE.md and their control; one of which that very script does not say, in the sandbox, that
+    it is right is none. Whoever ends it meanwhile finds that all speak of one control.
+
+    told   the text of ISSUE.md, by the proof
+    """
     without = folder / "without_trigger"
     for control in (proof.control, *proof.others, None):
         shutil.rmtree(without, ignore_errors=True)  # of an earlier time
         proof = replace(proof, control=control)
+        if control is not None:
+            without.mkdir()
+            corpus.write_model(control.case, (), without)
+        replace_text(folder / "ISSUE.md", told(proof=proof))
+        (folder / "reproduce_onefile.py").unlink(missing_ok=True)  # of an earlier time
+        if len(saved.case.model) <= MOST_PRINTED:
+            _write_script(folder / "reproduce_onefile.py", saved, installed, proof, whole=True)
         written = _write_script(folder / "reproduce.py", saved, installed, proof)
-        if control is None:
+        if control is None or not written or says_no(folder, without, saved, installed, runner):
             break
-        without.mkdir()
-        corpus.write_model(control.case, (), without)
-        if not written or says_no(folder, without, saved, installed, runner):
-            break
-    return proof
 
 
 def says_no(folder: Path, other: Path, saved: SavedCase, installed: Installed, runner: Runner) -> bool:

@@ -261,7 +261,7 @@ def _of_company(case: Case, host: Host, place: Place) -> Iterator[Change]:
     for role, index in enumerate(place):
         node = host.graph.nodes[index]
         for k, name in enumerate(node.outputs[:1]):
-            if _is_float(host, name):
+            if _has_sign(host, name):
                 yield Change(f"{role}.out.{k}.reader", "a Neg too", partial(edits.read_too, case, name))
                 if name in final:
                     yield Change(f"{role}.out.{k}.final", "a Neg behind", partial(edits.behind, case, name))
@@ -278,6 +278,12 @@ def _of_company(case: Case, host: Host, place: Place) -> Iterator[Change]:
                     "constant",
                     partial(edits.given_instead, case, node.outputs, k, host, fixed=True),
                 )
+
+
+def _has_sign(host: Host, name: str) -> bool:
+    """Whether Neg takes a tensor."""
+    x = host.array(name)
+    return x is not None and x.dtype.kind in "fi"
 
 
 def _is_float(host: Host, name: str) -> bool:

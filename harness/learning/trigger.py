@@ -183,20 +183,26 @@ def learn_trigger(
 
 
 def under_options(trigger: Trigger, samples: Sequence[Sample]) -> Trigger:
-    """The trigger that asks for the values of an option that fail, too, where it holds of the case with another value,
-    and that is right: of hundreds of samples few differ in an option, so that a tree may do without."""
-    failing, right = dict[str, set[Value]](), set[str]()
-    for s in samples:
-        if s.how in ("case", "pair") and s.facts is not None and s.fails:
-            for name in (name for name in s.facts if name.startswith("recipe.")):
-                failing.setdefault(name, set()).add(s.facts[name])
-        elif s.how == "pair" and s.aspect.startswith("recipe.") and s.agrees and s.facts and trigger.holds(s.facts):
-            right.add(s.aspect)
-    asked = [Atom(name, "in", tuple(sorted(failing[name], key=str))) for name in sorted(right & failing.keys())]
-    regions = (
-        Region((*r.atoms, *(a for a in asked if all(a.fact != b.fact for b in r.atoms)))) for r in trigger.regions
-    )
-    return Trigger(trigger.shape, tuple(regions)) if asked else trigger
+    """The trigger, each of whose regions asks for the values of an option that fail, too, where with another value the
+    case was right and nothing in the region is known to fail: of hundreds of samples few differ in an option, so that a
+    tree may do without."""
+    told = [s for s in samples if s.facts is not None]
+    failing = dict[str, set[Value]]()
+    for s in (s for s in told if s.how in ("case", "pair") and s.fails):
+        for name in (name for name in s.facts or () if name.startswith("recipe.")):
+            failing.setdefault(name, set()).add((s.facts or {})[name])
+    pairs = [s for s in told if s.how == "pair" and s.agrees and s.aspect in failing]
+
+    def asked(region: Region) -> Iterator[Atom]:
+        """What the region leaves open, though it may hold under an option with which the case was right."""
+        options = Region(tuple(atom for atom in region.atoms if atom.fact.startswith("recipe.")))
+        named = {atom.fact for atom in region.atoms}
+        inside = [s.facts for s in told if s.fails and s.facts and region.holds(s.facts)]
+        right = (s for s in pairs if s.facts and s.aspect not in named and options.holds(s.facts) is not False)
+        open_ones = {s.aspect for s in right if all(x.get(s.aspect) != (s.facts or {})[s.aspect] for x in inside)}
+        return (Atom(name, "in", tuple(sorted(failing[name], key=str))) for name in sorted(open_ones))
+
+    return Trigger(trigger.shape, tuple(Region((*r.atoms, *asked(r))) for r in trigger.regions))
 
 
 def compare(

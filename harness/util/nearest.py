@@ -8,12 +8,17 @@ from driftnet.util.errors import UserError
 MOST = 5
 ALIKE = 0.6
 """How alike two words have to be for the one to be meant by the other: difflib's own number."""
+SHORT = 3
+"""Letters that a name has to have for a longer word to be meant by it."""
 
 
 def nearest(word: str, known: Iterable[object], *, cutoff: float = ALIKE) -> list[str]:
-    """Of the names in `known` those that are like `word`, the nearest first; case does not count."""
-    lowered = {str(name).lower(): str(name) for name in known}
-    return [lowered[name] for name in difflib.get_close_matches(word.lower(), lowered, MOST, cutoff=cutoff)]
+    """Of the names in `known` those that are like `word`, the nearest first, then those that it begins with, as what is
+    written out does with what is cut short; case does not count."""
+    lowered, word = {str(name).lower(): str(name) for name in known}, word.lower()
+    found = difflib.get_close_matches(word, lowered, MOST, cutoff=cutoff)
+    short = [name for name in sorted(lowered, key=len, reverse=True) if len(name) >= SHORT and word.startswith(name)]
+    return [lowered[name] for name in dict.fromkeys((*found, *short))][:MOST]
 
 
 def meant(word: str, known: Iterable[object], otherwise: str, *, cutoff: float = ALIKE) -> str:

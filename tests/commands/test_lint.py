@@ -277,6 +277,22 @@ def test_confirming_runs_the_doubtful_places(lint):
     assert (result["cleared"], result["met"], result["may"]) == (1, [], [])
 
 
+@pytest.mark.parametrize(("least", "cleared"), [(3, 1), (300, 0)])
+def test_what_made_up_numbers_do_not_come_to_is_not_confirmed_away(lint, least, cleared):
+    """Of numbers up to 8 some are 3 or more, none is 300."""
+    asked = {"fact": "0.in.0.magnitude", "least": least}
+    result = lint([helper.make_node("Relu", ["x"], ["y"])], cause("relu_aaaaaaaa", RELU, asked), confirm=True)
+    told = [one["not_run"] for one in result["may"]]
+    want = (cleared, [] if cleared else [confirming.UNMET])
+    assert (result["cleared"], told) == want, f"{result['cleared']} cleared, untold {told}, should be {want}"
+
+
+def test_a_trigger_that_names_no_operator_nor_asks_but_for_origins_makes_no_row(lint):
+    asked = {"fact": "0.in.0.from", "is": "input"}
+    result = lint([helper.make_node("Relu", ["x"], ["y"])], cause("any_aaaaaaaa", asked))
+    assert (result["met"], result["may"]) == ([], []), f"{result['met']}, {result['may']} say nothing of the node"
+
+
 def test_confirming_runs_what_is_met_too_and_leaves_out_what_does_not_fail(lint):
     result = lint([helper.make_node("Relu", ["x"], ["y"])], cause("relu_aaaaaaaa", RELU), confirm=True)
     assert (result["cleared"], result["met"], result["may"]) == (1, [], [])

@@ -120,6 +120,23 @@ def test_a_trigger_asks_for_an_option_without_which_the_case_is_right() -> None:
     assert under_options(before, samples[:1]) == before
 
 
+def test_a_region_away_from_the_case_asks_for_the_option_too_unless_it_fails_without() -> None:
+    def sample(how: str, fails: bool, dtype: str, option: str) -> Sample:
+        facts = {"0.op": "Relu", "0.in.0.dtype": dtype, "recipe.fusions": option}
+        return Sample(
+            pool("MaxPool"), {}, how, fails, facts, "recipe.fusions" if how == "pair" else "", agrees=not fails
+        )
+
+    samples = [sample("case", True, "int32", "t5"), sample("pair", False, "int32", "none")]
+    elsewhere = Region((Atom("0.in.0.dtype", "not", "int32"),))
+    (region,) = under_options(Trigger(Shape(), (elsewhere,)), samples).regions
+    asked = Atom("recipe.fusions", "in", ("t5",))
+    assert region.atoms[1:] == (asked,), f"{region.atoms[1:]}, of what is not int32 no failure without it was seen"
+    without = [*samples, sample("walk", True, "float", "none")]
+    (region,) = under_options(Trigger(Shape(), (elsewhere,)), without).regions
+    assert region == elsewhere, f"{region}, though a float one failed without the option"
+
+
 def test_a_finding_that_does_not_come_back_teaches_nothing(runner: Runner) -> None:
     finding = saved(pool("MaxPool"), "tests.support.bugs:NEEDS_STRIDES", runner)
     mended = replace(finding, case=pool("MaxPool", strides=[1, 1]))
