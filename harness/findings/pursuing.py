@@ -207,7 +207,7 @@ class _Reduction:
         found = self._from(start.case, start.recipe, calls)
         if self.where.sort == "crash" and nodes(found.case) > MOST_IN_PLACE:
             self.where = NOWHERE
-            found = self._from(found.case, found.recipe, calls)
+            found = self._from(found.named, found.recipe, calls - found.calls)
         trial = replace(start, case=found.case, recipe=found.recipe)
         return replace(left, trial=trial, ended=found.ended, named=found.named)
 

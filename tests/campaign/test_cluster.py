@@ -72,6 +72,19 @@ def test_a_worker_seeks_by_its_place_among_those_that_there_are_now(tmp_path, mo
     assert parts[2] == whole, "nobody knows of it yet"
 
 
+def test_workers_that_join_or_leave_a_campaign_are_seen_when_the_list_is_old(monkeypatch):
+    there, clock, pool = ["b"], [0.0], Cluster.__new__(Cluster)
+    pool._there = (-math.inf, ())
+    pool._client = Mock(scheduler_info=lambda n_workers: {"workers": dict.fromkeys(there)})
+    monkeypatch.setattr(cluster, "time", Mock(monotonic=lambda: clock[0]))
+    seen = []
+    for seconds, now in ((0, ["b"]), (1, ["b", "a"]), (cluster.LIST_SECONDS, ["b", "a"]), (60, ["a"])):
+        clock[0], there[:] = seconds, now
+        seen.append(pool._addresses())
+    assert seen == [("b",), ("b",), ("a", "b"), ("a",)], f"a joins while the list counts, b leaves: {seen}"
+    assert pool.workers == 1, f"one is left, not {pool.workers}"
+
+
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_four_workers_of_which_one_is_killed_find_what_one_process_does(tmp_path, workers):
     address, *pids = workers
