@@ -43,10 +43,10 @@ def _mistyped(value: object, form: Any, where: str) -> Iterator[str]:
         for key, item in value.items():
             yield from _mistyped(key, inside[0], f"the key {key!r} of {where}")
             yield from _mistyped(item, inside[1], f"{where}[{key!r}]")
-    elif isinstance(value, tuple) and inside[-1:] == (...,):
+    elif isinstance(value, Sequence) and inside[-1:] == (...,):
         for i, item in enumerate(value):
             yield from _mistyped(item, inside[0], f"{where}[{i}]")
-    elif isinstance(value, tuple):
+    elif origin is tuple and isinstance(value, Sequence):
         if len(value) != len(inside):
             yield f"{where} has {len(value)} items, should have {len(inside)}: {_named(form)}"
         for i, (item, each) in enumerate(zip(value, inside, strict=False)):
@@ -61,8 +61,8 @@ def _is_a(value: object, origin: Any) -> bool:
         return callable(value)
     if origin in (int, float) and isinstance(value, bool):
         return False
-    if origin is Sequence and isinstance(value, str):
-        return False
+    if origin in (tuple, Sequence):  # a list does what a tuple does
+        return isinstance(value, Sequence) and not isinstance(value, str | bytes)
     return isinstance(value, (int, float) if origin is float else origin)
 
 
@@ -146,7 +146,7 @@ def _no_scheme(target: Target) -> Iterator[str]:
     for recipe in swept(target):
         try:
             given = target.scheme(effective(target, recipe))
-        except Exception as e:
+        except (Exception, SystemExit) as e:
             yield f"scheme raises {type(e).__name__} under {json.dumps(recipe)}: {in_a_line(str(e), SHOWN)}"
             return
         if wrong := [*_mistyped(given, Scheme | None, "what scheme returns")]:

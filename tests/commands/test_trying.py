@@ -2,6 +2,7 @@
 
 import json
 import struct
+import sys
 from dataclasses import fields, replace
 
 import numpy as np
@@ -92,6 +93,7 @@ NO_FILE = replace(TOY, convert=no_file)
 DAMAGES_THE_HEAP = replace(TOY, execute=from_a_damaged_heap)
 DAMAGED_BEFORE = replace(TOY, execute=after_the_first)
 KEEPS = replace(TOY, quantize=keep)
+IN_LISTS = replace(KEEPS, options=[replace(option, values=[*option.values]) for option in KEEPS.options])
 CONTRADICTS_ITSELF = replace(
     KEEPS,
     options=(Option("mode", "run", (), "how"), Option("mode", "execute", (1,), "how", {"sped": ("up",)})),
@@ -181,11 +183,19 @@ def test_a_field_of_the_wrong_type_is_told_by_name_with_what_it_should_be(wrong,
         ({"approximations": {"Erf": "much"}}, "approximations['Erf'] is 'much', should be float"),
         ({"scheme": lambda options: {}}, "what scheme returns is {}, should be Scheme, under {}"),
         ({"scheme": lambda options: options["mode"]}, "scheme raises KeyError under {}: 'mode'"),
+        ({"scheme": lambda options: sys.exit("no scheme")}, "scheme raises SystemExit under {}: no scheme"),
+        ({"options": [Option("o", "execute", [[1]], "how")]}, "option o has the value [1], should be a text, "),
+        ({"companions": [["", "numpy", "onnx"]]}, "companions[0] has 3 items, should have 2: tuple[str, str]"),
     ],
 )
 def test_what_is_wrong_inside_a_field_is_told_with_its_place(changed, said):
     found = misdeclared(replace(TOY, **changed))
     assert [one[: len(said)] for one in found] == [said], f"it says {found}"
+
+
+def test_a_list_does_where_a_tuple_is_stated():
+    result = api.attempt(f"{__name__}:IN_LISTS")
+    assert [row["verdict"] for row in result["tried"]] == ["agrees", "diverges"], f"as of tuples, not {result['tried']}"
 
 
 def test_no_declaration_of_this_repository_contradicts_itself():
