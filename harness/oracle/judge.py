@@ -114,7 +114,7 @@ def cut_tensors(
     case: Case, observation: Observation, *, target: Target, options: Options, reference: Reference
 ) -> set[str]:
     """The tensors that the artifact cuts to codes, which its target declares, instead of rounding them."""
-    return simulation.cut(_question(case, observation, target, options, reference))
+    return set(simulation.cut(_question(case, observation, target, options, reference)))
 
 
 def of_nearest_codes(

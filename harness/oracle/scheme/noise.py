@@ -2,7 +2,8 @@
 
 A float tensor x with range [low, high] and step s becomes s (round(clip(x) / s + d) - d), a weight w + s_w U(-.5, .5).
 d is independent U(-.5, .5) in odd samples and one common shift in even ones, because the codes of equal values move
-together.
+together. What is cut to a code, not rounded, is less by half a step too: in one sample of three towards zero, in one
+downwards, and in one not.
 
 Steps are those that the artifact tells, where it can be read, else those of the scheme's formula. Where calibration may
 clip and nobody tells at what, each sample has ranges and steps smaller by a factor of its own for each tensor; where
@@ -13,7 +14,7 @@ in integers do, others may not), so each draws that for itself.
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -39,6 +40,7 @@ class Noise:
     unknown   tensors that were zero in calibration, or so small that the quantizer took them for it, and are not now:
               no formula says what becomes of them
     untold    tensors of which calibration saw something and the quantizer tells no step: left as they are, it seems
+    cut       activations whose codes are known to be cut, not rounded
     """
 
     activations: Mapping[str, calibration.Step]
@@ -47,6 +49,7 @@ class Noise:
     partly: bool
     unknown: frozenset[str] = frozenset()
     untold: frozenset[str] = frozenset()
+    cut: frozenset[str] = frozenset()
 
 
 def of_scheme(question: Question, scheme: Scheme) -> Noise:
@@ -73,6 +76,13 @@ def of_scheme(question: Question, scheme: Scheme) -> Noise:
     return Noise(
         activations, weight_steps(question.graph, scheme), narrowed, partly, frozenset(unknown), frozenset(untold)
     )
+
+
+def with_cut(noise: Noise, steps: Mapping[str, float]) -> Noise:
+    """`noise`, where tensors are known to be cut to codes of these steps."""
+    held = {name: step for name, step in noise.activations.items() if name in steps}
+    coarse = {name: replace(step, scale=max(step.scale, steps[name])) for name, step in held.items()}
+    return replace(noise, activations={**noise.activations, **coarse}, cut=frozenset(held))
 
 
 def _around(
@@ -140,7 +150,8 @@ def sampled(noise: Noise, question: Question, numbers: range) -> list[Sequence[V
         for feed, record in zip(case.feeds, question.records):
             exact = {f"{name}~exact" if name in noise.activations else name: x for name, x in feed.items()}
             shifts = {f"{name}~shift": _shift(rng, record[name], number) for name in noise.activations}
-            feeds.append({**exact, **drawn, **shifts})
+            back = {f"{name}~back": shifts[f"{name}~shift"] + _lost(record[name], number) for name in noise.cut}
+            feeds.append({**exact, **drawn, **shifts, **back})
         one_more = sum(x.nbytes for feed in feeds[-len(case.feeds) :] for x in feed.values())
         if number == numbers[-1] or len(feeds) // len(case.feeds) * one_more + one_more > MOST_AT_ONCE:
             runs += question.reference.run(Case(model, tuple(feeds))).outputs
@@ -150,6 +161,12 @@ def sampled(noise: Noise, question: Question, numbers: range) -> list[Sequence[V
 
 def _shift(rng: np.random.Generator, x: np.ndarray, number: int) -> np.ndarray:
     return np.asarray(rng.uniform(-0.5, 0.5, x.shape if number % 2 else (1,) * x.ndim), x.dtype)
+
+
+def _lost(x: np.ndarray, number: int) -> np.ndarray:
+    """What a code of `x` is less by on average where it is cut, in steps."""
+    cut = (np.zeros_like(x), np.full_like(x, 0.5), np.copysign(np.asarray(0.5, x.dtype), x))[number % 3]
+    return np.where(x == 0, np.zeros_like(x), cut)
 
 
 def _instrumented(model: onnx.ModelProto, noise: Noise, like: Values) -> tuple[bytes, list[str]]:
@@ -184,6 +201,7 @@ def _instrumented(model: onnx.ModelProto, noise: Noise, like: Values) -> tuple[b
     given: dict[str, np.ndarray | np.generic] = {f"{name}~use": np.bool_() for name in choices}
     given |= {f"{name}~kept": like[name].dtype.type() for name in noise.narrowed}
     given |= {f"{name}~shift": like[name] for name in noise.activations}
+    given |= {f"{name}~back": like[name] for name in noise.cut}
     given |= {f"{name}~noise": like[name] for name in noise.weights}
     for name, x in given.items():
         dims = [f"{name}{axis}" for axis in range(x.ndim)]
@@ -199,7 +217,7 @@ def _rounding(x: str, noise: Noise) -> list[NodeProto]:
         ("Div", f"{x}~step"),
         ("Add", f"{x}~shift"),
         ("Round",),
-        ("Sub", f"{x}~shift"),
+        ("Sub", f"{x}~back" if x in noise.cut else f"{x}~shift"),
         ("Mul", f"{x}~step"),
     ]
     if x in noise.narrowed:

@@ -28,7 +28,7 @@ from driftnet.oracle.question.answers import abstains, agrees
 from driftnet.oracle.question.poles import poles
 from driftnet.oracle.question.question import TOO_LARGE, Place, Question
 from driftnet.oracle.scheme import formulas
-from driftnet.oracle.scheme.noise import Noise, of_scheme, sampled
+from driftnet.oracle.scheme.noise import Noise, of_scheme, sampled, with_cut
 from driftnet.oracle.tolerances.table import (
     BUDGET_FLOAT_ERROR,
     DROWNED,
@@ -58,9 +58,9 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     for place in (place for place in places if place not in verdicts and _rests_on(question, place, noise.unknown)):
         verdicts[place] = _cannot_tell(question, place, "calibration saw nothing but zeros")
     disputed = [place for place in places if place not in verdicts]
-    # What is cut to a code, not rounded, is off by half a step on average: no noise that is sampled here does that.
-    other = noise.untold | (cut(question) if disputed else set())
-    untold = [place for place in disputed if _rests_on(question, place, other)]
+    if disputed:
+        noise = with_cut(noise, cut(question))
+    untold = [place for place in disputed if _rests_on(question, place, noise.untold)]
     if disputed and question.is_too_large:
         return verdicts | {place: _cannot_tell(question, place, TOO_LARGE) for place in disputed}
     samples: list[Sequence[Values]] = []
@@ -73,7 +73,7 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
         disputed = [place for place in disputed if verdicts[place].error > SCORE / 2 and place not in untold]
     for place in untold:  # what the noise of all other tensors explains is right, whatever becomes of these
         if verdicts[place].word is not Word.AGREES:
-            verdicts[place] = _cannot_tell(question, place, "the step of a tensor is not told, or codes are cut")
+            verdicts[place] = _cannot_tell(question, place, "the quantizer tells no step of a tensor")
     return verdicts
 
 

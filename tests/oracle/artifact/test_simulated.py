@@ -11,7 +11,7 @@ from driftnet.oracle.artifact.simulated import tier as simulation
 from driftnet.oracle.artifact.simulated.trace import merged, regions_of
 from driftnet.oracle.artifact.simulated.weights import Weights, layers_of, problem
 from driftnet.oracle.ball_arithmetic.ball import Ball
-from driftnet.oracle.judge import judge
+from driftnet.oracle.judge import cut_tensors, judge
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme.artifact_trace import read_trace
 from driftnet.targets.environments import resolve
@@ -365,6 +365,35 @@ def test_averages_that_mnn_cuts_to_codes_are_not_accused_for_their_mean(runner):
     seen, options = observed(runner, case)
     found = judge(case, seen, target=MNN, options=options, reference=runner.reference)
     assert not found.failed, f"{found.message}: its file says that averages are not rounded to the nearest code"
+
+
+def test_what_is_grossly_wrong_behind_an_average_that_is_cut_is_accused(runner):
+    rng = np.random.default_rng(3)
+    nodes, constants, before = [], dict[str, np.ndarray](), "x"
+    for k, channels in enumerate((3, 8, 8, 8)):
+        constants[f"w{k}"] = (rng.normal(size=(8, channels, 3, 3)) * np.sqrt(2 / (9 * channels))).astype(np.float32)
+        nodes.append(helper.make_node("Conv", [before, f"w{k}"], [f"c{k}"], pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Relu", [f"c{k}"], [before := f"r{k}"]))
+    constants["w"] = rng.normal(0, 0.3, (8, 10)).astype(np.float32)
+    nodes.append(helper.make_node("GlobalAveragePool", [before], ["g"]))
+    nodes.append(helper.make_node("Flatten", ["g"], ["f"]))
+    nodes.append(helper.make_node("Gemm", ["f", "w"], ["y"]))
+    x = rng.normal(size=(1, 3, 16, 16)).astype(np.float32)
+    case = models.case(nodes, {"x": x}, constants, outputs=[("y", FLOAT, (1, 10))])
+    seen, options = observed(runner, case)
+    y = seen.outputs[0]["y"]
+    assert "g" in cut_tensors(case, seen, target=MNN, options=options, reference=runner.reference), "an average is cut"
+    for what, failed, told in (
+        ("as it is", False, y),
+        ("doubled", True, 2 * y),
+        ("negated", True, -y),
+        ("zeroed", True, 0 * y),
+        ("permuted", True, y[:, ::-1]),
+    ):
+        outputs = ({"y": np.ascontiguousarray(told)},)
+        other = dataclasses.replace(seen, outputs=outputs)
+        found = judge(case, other, target=MNN, options=options, reference=runner.reference)
+        assert found.failed == failed, f"{what}: {found.word} by {found.tier}, should fail: {failed}; {found.message}"
 
 
 @pytest.mark.parametrize("name", CASES)

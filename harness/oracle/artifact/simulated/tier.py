@@ -138,11 +138,13 @@ def _folded(model: Graph, trace: Trace, layers: Sequence[Layer]) -> dict[str, st
     return found
 
 
-def cut(question: Question) -> set[str]:
-    """The tensors whose numbers the artifact is known to make whole codes by cutting, not by rounding."""
+def cut(question: Question) -> dict[str, float]:
+    """The tensors whose numbers the artifact is known to make whole codes by cutting, not by rounding; with the step of
+    these codes, which need not be that of the result."""
     if question.artifact.operations is None:
-        return set()
-    return {name for name, region in _traced(question)[2].items() if region.steps >= CUT}
+        return {}
+    regions = {name: region for name, region in _traced(question)[2].items() if region.steps >= CUT}
+    return {name: max((grid.scale for grid in region.grids if grid), default=0.0) for name, region in regions.items()}
 
 
 def rounded_only(question: Question) -> list[Values] | None:
