@@ -8,7 +8,7 @@ graph's inputs and outputs. Where a refusal names operators or types, it is put 
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from driftnet.model.graph import nested
 from driftnet.model.inspect import dtype_name
 from driftnet.model.verdict import Verdict, Word
 from driftnet.util.errors import UserError
+from onnx import defs
 
 TRIED = 50
 """One index in so many is drawn as if nothing was refused: what was learned may be wrong."""
@@ -37,6 +38,7 @@ FILE = "refused.json"
 """Release -> the forms that it refuses, in the folder of a target; `python -m tests.support.refusals` writes it."""
 
 _RAN = frozenset((Word.AGREES, Word.DIVERGES, Word.ABSTAINS))
+_BROKE = frozenset((Word.FAILS, Word.CRASHES, Word.HANGS))
 
 
 def forms_of(case: Case, host: Host) -> Forms:
@@ -71,9 +73,15 @@ def _of_node(host: Host, index: int) -> Iterator[Form]:
 
 @dataclass
 class Refusals:
-    """What one release of a system was seen to run, and in how many models it refused what else, so far."""
+    """What one release of a system was seen to run, and in how many models it refused what else, so far.
+
+    taken   what came as far as to be executed, and broke there: no conversion refuses it
+    late    what was refused when it was executed
+    """
 
     ran: set[Form] = field(default_factory=set)
+    taken: set[Form] = field(default_factory=set)
+    late: set[Form] = field(default_factory=set)
     refused: Counter[Form] = field(default_factory=Counter)
 
     def learn(self, forms: Forms, verdict: Verdict) -> frozenset[str]:
@@ -82,12 +90,21 @@ class Refusals:
             self.ran.update(forms)
             for form in forms:
                 self.refused.pop(form, None)
+        executed = verdict.stage == "execute"
+        if verdict.word in _BROKE and executed:
+            self.taken.update(forms)
+            for form in forms.keys() - self.late:
+                self.refused.pop(form, None)
         if verdict.word is not Word.REJECTS:
             return frozenset()
         said = set(re.findall(r"\w+", verdict.message))
-        told = [form for form in forms if form[0] in said or (form[0] in (INPUT, OUTPUT) and form[2] in said)]
-        blamed = self._blamed(told or forms)
+        ends = {end for word, end in (("input", INPUT), ("output", OUTPUT)) if word in said} or {INPUT, OUTPUT}
+        told = [form for form in forms if form[0] in said or (form[0] in ends and form[2] in said)]
+        ran = self.ran if executed else self.ran | self.taken
+        blamed = self._blamed([form for form in told or forms if form not in ran])
         self.refused.update(blamed)
+        if executed:
+            self.late.update(blamed)
         return frozenset(op for form in blamed for op in forms[form]) if told else frozenset()
 
     def __bool__(self) -> bool:
@@ -105,12 +122,11 @@ class Refusals:
         return (form for form, times in self.refused.items() if times >= TIMES)
 
     def _blamed(self, among: Iterable[Form]) -> list[Form]:
-        """What was never seen to run; an operator as a whole before what is particular about it, and what is known to
-        be refused before what is not."""
+        """Of what was never seen to run: an operator as a whole before what is particular about it, and what is known
+        to be refused before what is not."""
         of = defaultdict[Value, list[Form]](list)
         for form in among:
-            if form not in self.ran:
-                of[form[0]].append(form)
+            of[form[0]].append(form)
         found = list[Form]()
         for forms_ in of.values():
             whole, known = ([f for f in forms_ if test(f)] for test in (is_whole, lambda f: self.refused[f] >= TIMES))
@@ -132,8 +148,18 @@ def remembered(folders: Iterable[Path], target: str, release: str) -> Refusals:
     return found
 
 
-def _read(form: Sequence[Any]) -> Form:
-    return tuple(tuple(value) if isinstance(value, list) else value for value in form)
+def _read(told: Any) -> Form:
+    """The form that an entry of a file stands for. Raises ValueError for what is none."""
+    values = [tuple(value) if isinstance(value, list) else value for value in told] if isinstance(told, list) else []
+    of = values[0] if values else None
+    plain = all(isinstance(value, str | int | tuple) for value in values)
+    if not plain or not isinstance(of, str) or len(values) not in ((3,) if of in (INPUT, OUTPUT) else (1, 3)):
+        raise ValueError(f"{json.dumps(told)} is no form")
+    if of not in (INPUT, OUTPUT) and not defs.has(of):
+        raise ValueError(f"{json.dumps(told)} is of an operator that ONNX has not")
+    if len(values) == 3 and not isinstance(values[1], str):
+        raise ValueError(f"{json.dumps(told)} does not name a fact")
+    return tuple(values)
 
 
 def is_whole(form: Form) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from driftnet.campaign.plan import Plan
-from driftnet.campaign.refused import FILE, TIMES, Refusals, forms_of, remembered
+from driftnet.campaign.refused import FILE, INPUT, OUTPUT, TIMES, Refusals, forms_of, remembered
 from driftnet.campaign.shard import Shard
 from driftnet.campaign.steering import KEPT
 from driftnet.causes.host import host_of
@@ -66,12 +66,29 @@ def test_an_operator_that_ran_is_refused_by_what_is_particular():
     assert refusals.unwanted(forms(cast[0])) == set()
 
 
-def test_a_type_that_is_named_is_refused_in_inputs_and_outputs():
+@pytest.mark.parametrize(("said", "of"), [("input", {INPUT}), ("output", {OUTPUT}), ("type", {INPUT, OUTPUT})])
+def test_a_type_that_is_named_is_refused_where_the_message_says(said, of):
     refusals = Refusals()
     for _ in range(TIMES):
-        refusals.learn(forms(NEG), refused("there is no float32 input"))
+        refusals.learn(forms(NEG), refused(f"there is no float32 {said}"))
     assert refusals.operators() == set()
     assert refusals.unwanted(forms(EXP)) == {"Exp"}
+    assert {form[0] for form in refusals.refused} == of, f"of a {said}: {set(refusals.refused)}"
+
+
+def test_what_is_seen_to_be_executed_though_it_breaks_there_is_no_form_that_a_conversion_refuses():
+    broke = Verdict(Word.CRASHES, stage="execute")
+    refusals = Refusals()
+    for _ in range(TIMES):
+        refusals.learn(forms(NEG), refused("Not Support: ONNX::Neg"))
+    refusals.learn(forms(NEG), broke)
+    assert not refusals, f"{set(refusals.refused)} came as far as to be executed"
+    assert refusals.learn(forms(NEG), refused("Not Support: ONNX::Neg")) == set(), "it is something else of that model"
+    late = Verdict(Word.REJECTS, stage="execute", message="no kernel of Exp")
+    for _ in range(TIMES):
+        refusals.learn(forms(EXP), late)
+    refusals.learn(forms(EXP), broke)
+    assert refusals.operators() == {"Exp"}, "what is refused when it is executed may break there for another reason"
 
 
 def test_the_other_cases_of_a_refused_graph_do_without_what_was_named(tmp_path, monkeypatch):
@@ -212,7 +229,26 @@ def test_what_a_release_is_known_to_refuse_is_refused_from_the_start_until_it_is
     assert not remembered([tmp_path], "toy", "2.0"), "another release refuses other things"
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"1.0": [1]}', '{"1.0": 3}'])
+def test_a_shard_draws_without_what_the_release_of_its_target_is_known_to_refuse(tmp_path):
+    release = Shard(Plan(targets=("mnn",), corpus=tmp_path, report=tmp_path), None, lambda: True).installed[0].release
+    (tmp_path / "mnn").mkdir()
+    (tmp_path / "mnn" / FILE).write_text(json.dumps({release: [["Neg"]]}), encoding="utf-8")
+    drawing = Shard(Plan(targets=("mnn",), corpus=tmp_path, report=tmp_path), None, lambda: True).drawing
+    assert drawing.refusals[0].operators() >= {"Neg"}, f"{FILE} says so of {release}"
+
+
+WRONG = [
+    '[["Neg", "out.0.dtype"]]',
+    '[["Negg"]]',
+    "[[]]",
+    '[["Neg", 3, "x"]]',
+    '[["graph input"]]',
+    '["Neg"]',
+    '[[["Neg"]]]',
+]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"1.0": [1]}', '{"1.0": 3}', *(f'{{"1.0": {form}}}' for form in WRONG)])
 def test_a_file_that_does_not_say_what_is_refused_is_an_error_of_whoever_wrote_it(tmp_path, text):
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / FILE).write_text(text, encoding="utf-8")
