@@ -260,10 +260,13 @@ class Models:
         return self._numbers[j]
 
     def leave_out(self, j: int, operators: Set[str]) -> None:
-        """Draw another model for the target `j`, without these operators and those left out before."""
+        """Draw another model for the target `j`, without these operators and those left out before, around what is
+        sought still, unless that is of one of them."""
         self._left_out[j] |= operators
         profile = self._drawing.profiles[j]
-        self._cases[j] = self._drawing.case(self._index, self.favoured, profile, self._left_out[j])
+        wanted = profile == self._drawing.profiles[self.favoured] and self.sought
+        sought = wanted if wanted and wanted.operator not in self._left_out[j] else None
+        self._cases[j] = self._drawing.case(self._index, self.favoured, profile, self._left_out[j], sought)
         self._numbers[j] = len(self.drawn)
         self.drawn.append(self._drawing.read(self._cases[j]).drawn)
 

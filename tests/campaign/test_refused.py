@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from driftnet.campaign.drawing import Models
+from driftnet.campaign.gaps import Form
 from driftnet.campaign.plan import Plan
 from driftnet.campaign.refused import FILE, INPUT, OUTPUT, TIMES, Refusals, forms_of, remembered
 from driftnet.campaign.shard import Shard
@@ -254,3 +256,20 @@ def test_a_file_that_does_not_say_what_is_refused_is_an_error_of_whoever_wrote_i
     (tmp_path / "toy" / FILE).write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match="does not say what is refused"):
         remembered([tmp_path], "toy", "1.0")
+
+
+def test_a_graph_that_is_drawn_without_an_operator_is_around_what_is_sought_unless_that_is_of_it(tmp_path, monkeypatch):
+    drawing = Shard(Plan(targets=("mnn",), corpus=tmp_path, report=tmp_path), None, lambda: True).drawing
+    told = list[Form | None]()
+
+    def drawn(index, favoured, profile, leave_out=frozenset(), sought=None):
+        told.append(sought)
+        return small(NEG)
+
+    sought = Form("Neg", "type", "float32")
+    monkeypatch.setattr(drawing, "sought", lambda index, favoured: sought)
+    monkeypatch.setattr(drawing, "case", drawn)
+    models = Models(drawing, 0)
+    models.leave_out(0, {"Exp"})
+    models.leave_out(0, {"Neg"})
+    assert told == [sought, sought, None], f"around {told}: the first graph, that without Exp, that without Neg too"
