@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 
 from driftnet.campaign import coverage
 from driftnet.campaign import seeds as neighbours
@@ -33,6 +34,10 @@ from driftnet.util.spent import part
 
 GENERATOR = "generator"
 """The part of the work (`driftnet.util.spent`) that drawing is."""
+
+
+PARTS = 4
+"""Parts of a graph on the grid of a quantizer that are drawn until one does not meet what is known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,8 +172,8 @@ class Drawing:
         return self._of_index[index]
 
     def variant(self, case: Case, index: int, j: int, choice: Choice) -> Case:
-        """`case` on the grid of target `j`, where that is chosen; as it was drawn where that meets what is known, as a
-        part of a graph with other numbers may."""
+        """`case` on the grid of target `j`, where that is chosen: another part of it where one meets what is known, as
+        a part of a graph with other numbers may. Where all do, as it was drawn."""
         one, given = self.installed[j], variant(case, self.installed[j], choice)
         if given is case or not self.steers or self._is_free(index):
             return given
@@ -176,7 +181,12 @@ class Drawing:
             (one.target.name, recipe_facts(one.target, under)) for under in runs_under(one.target, choice.recipe)
         ]
         lookout = self.steering.under(recipes)
-        return case if lookout.unwanted(self.read(given).host, lambda: self.runner.reference.computed(given)) else given
+
+        def meets(part: Case) -> bool:
+            return bool(lookout.unwanted(self.read(part).host, lambda: self.runner.reference.computed(part)))
+
+        others = (variant(case, one, choice._replace(grid_seed=choice.grid_seed + k)) for k in range(1, PARTS))
+        return next((part for part in chain([given], others) if not meets(part)), case)
 
     def sought(self, index: int, favoured: int) -> Form | None:
         """What the target at `favoured` was never asked and is to be now, if this index is for that."""

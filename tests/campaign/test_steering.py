@@ -64,7 +64,7 @@ def test_cases_are_drawn_by_all_that_the_corpus_knows():
         assert drawn.proto.graph.node, f"a case drawn by what is known of {target}: got no node"
 
 
-def test_without_steering_and_for_one_index_in_ten_cases_are_drawn_as_ever(tmp_path):
+def test_without_steering_and_for_few_indices_cases_are_drawn_as_ever(tmp_path):
     def drawn(steer: bool) -> list[str]:
         plan = Plan(targets=("mnn",), corpus=tmp_path / "none", report=tmp_path, seed=3, steer=steer)
         shard = Shard(plan, None, stopping=lambda: True)
@@ -93,6 +93,20 @@ def test_a_part_on_the_grid_is_not_asked_where_it_alone_meets_what_is_known(tmp_
         f"{free} of 40 cases are of a part that meets a trigger, one in {KEPT} should be"
     )
     assert asked(True, relu) == [relu] * 40, "what was drawn is asked in any case"
+
+
+def test_another_part_on_the_grid_is_asked_where_the_first_meets_what_is_known(tmp_path, monkeypatch):
+    neg, relu, tanh = (small(helper.make_node(op, ["x"], ["y"])) for op in ("Neg", "Relu", "Tanh"))
+    monkeypatch.setattr(
+        "driftnet.campaign.drawing.variant", lambda case, one, choice: relu if choice.grid_seed < 3 else tanh
+    )
+    plan = Plan(targets=("mnn",), corpus=tmp_path / "none", report=tmp_path, seed=3)
+    drawing = Shard(plan, None, stopping=lambda: True).drawing
+    drawing.known["test_x"] = of_mnn(triggered(RELU))
+    asked = [drawing.variant(neg, index, 0, Choice({}, 1, True)) for index in range(40)]
+    assert not any(case is neg for case in asked), "none should be off the grid: the third part meets no trigger"
+    other = sum(case is tanh for case in asked)
+    assert other >= 40 - 40 * 3 // KEPT, f"{other} of 40 are of another part, should be all but one in {KEPT}"
 
 
 def test_what_hangs_on_numbers_is_computed_once_where_nothing_else_is_unwanted():
