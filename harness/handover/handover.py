@@ -136,7 +136,7 @@ def write(
 
 def _tested(
     proof: Proof, saved: SavedCase, folder: Path, installed: Installed, runner: Runner, told: Callable[..., str]
-) -> None:
+) -> Proof:
     """Write the scripts, ISSUE.md and their control; one of which that very script does not say, in the sandbox, that
     it is right is none. Whoever ends it meanwhile finds that all speak of one control.
 
@@ -156,6 +156,7 @@ def _tested(
         written = _write_script(folder / "reproduce.py", saved, installed, proof)
         if control is None or not written or says_no(folder, without, saved, installed, runner):
             break
+    return proof
 
 
 def says_no(folder: Path, other: Path, saved: SavedCase, installed: Installed, runner: Runner) -> bool:

@@ -312,12 +312,20 @@ def test_an_issue_of_a_flaky_case_says_how_often_it_fails_and_whether_this_run_d
 
 
 def test_a_control_is_the_first_that_the_script_itself_says_is_right(tmp_path):
-    saved, asked, says = saved_relu(), [], iter([1, 2, None, 0])
-    runner = SimpleNamespace(status_of=lambda installed, folder, words, seconds: asked.append(words) or next(says))
+    """Whenever that is asked, ISSUE.md speaks of the same one."""
+    saved, asked, issues, says = saved_relu(), [], [], iter([1, 2, None, 0])
+
+    def status_of(installed, folder, words, seconds):
+        asked.append(words)
+        issues.append((folder / "ISSUE.md").read_text())
+        return next(says)
+
+    runner = SimpleNamespace(status_of=status_of)
     found = [Control(saved.case, {}, f"way {k}", Measured(0.0, "")) for k in range(5)]
     whole = dataclasses.replace(proof(saved), control=found[0], others=tuple(found[1:]))
-    kept = handover._tested(whole, saved, tmp_path, resolve("mnn"), runner)
+    kept = handover._tested(whole, saved, tmp_path, resolve("mnn"), runner, lambda proof: proof.control.what)
     assert kept.control is found[3], f"{kept.control.what} is kept; those before it fail, or cannot be told"
+    assert issues == [one.what for one in found[:4]], f"ISSUE.md spoke of {issues} while each control was run"
     runs = {words[2] for words in asked}
     assert runs == {"3"}, f"each was run {runs} times; what depends on memory that nobody wrote takes several"
 
