@@ -25,6 +25,7 @@ from driftnet.diagnosis.search import (
     locate_faults,
     locate_what_is_told,
     places,
+    steps,
     survey_windows,
     to_narrow,
 )
@@ -283,8 +284,8 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
 
 
 def _search(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found) -> None:
-    """Look for the faults window by window, then, where these explain nothing, at the places that known causes name and
-    across the seams between windows; and for what they do to the outputs."""
+    """Look for the faults window by window, then, where these explain nothing, at the places that known causes name,
+    where the intact artifact goes wrong, and across the seams between windows; and for what they do to the outputs."""
     whole = checked.verdict
     weighing = replace(inquiry, spared=WEIGHED * inquiry.spared)
     locate_what_is_told(inquiry, recorded, found)
@@ -293,6 +294,7 @@ def _search(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Foun
     known, windows = bool(found.faults), split(inquiry.case, recorded)
     last = seams(inquiry.case, windows)
     named = [] if whole.failed and not whole.in_values else places(inquiry, windows)
+    named += [step for step in steps(inquiry, recorded, windows) if step not in named]
     for pieces in (windows, *([named] if named else []), last):
         if pieces is not windows and (known or is_explained(inquiry.case, checked, found)):
             break

@@ -43,11 +43,20 @@ class Inside:
         trial = self.trial
         return judge(case, seen, target=trial.target, options=trial.options, reference=trial.runner.reference)
 
+    def handed_out(self, recorded: Recording) -> set[str]:
+        """The names of those that have the form in which they were recorded."""
+        runs = list(zip(self.tensors, recorded.feeds))
+        return {name for name in self.tensors[0] if all(_alike(run.get(name), right.get(name)) for run, right in runs)}
+
     def _known(self, tensors: Tensors, feed: Tensors) -> Tensors | None:
         """What the artifact computed of the tensors in `feed`, where these are of the same form."""
-        form = {name: (x.shape, x.dtype) for name, x in feed.items()}
-        found = {name: tensors[name] for name in form if name in tensors}
-        return found if {name: (x.shape, x.dtype) for name, x in found.items()} == form else None
+        known = all(_alike(tensors.get(name), x) for name, x in feed.items())
+        return {name: tensors[name] for name in feed} if known else None
+
+
+def _alike(x: np.ndarray | None, y: np.ndarray | None) -> bool:
+    """Whether both are there, of one form."""
+    return x is not None and y is not None and (x.shape, x.dtype) == (y.shape, y.dtype)
 
 
 def look_inside(trial: Trial, recorded: Recording, names: Sequence[str] = ()) -> Inside:

@@ -15,9 +15,9 @@ from driftnet.diagnosis.result import Checked
 from driftnet.findings.issues import VALUES, KnownIssues
 from driftnet.model.inspect import Case, computing, has_any
 from driftnet.model.operators import Trait
-from driftnet.model.submodel import Recording, UnrecordedError, reads, submodel
-from driftnet.model.verdict import Verdict
-from driftnet.model.windows import Judged, Window, live_nodes, survey
+from driftnet.model.submodel import Recording, UnrecordedError, makers, reads, submodel
+from driftnet.model.verdict import Verdict, Word
+from driftnet.model.windows import NODES, Judged, Window, live_nodes, nodes_of, survey
 from driftnet.oracle.judge import BEFORE
 from driftnet.oracle.tolerances.table import LOST
 from driftnet.reduce.passes import bisect
@@ -27,6 +27,9 @@ from driftnet.targets.recipe import unquantized
 SURVEYED, FAILING_SURVEYED, NARROWED = 0.7, 0.45, 0.6
 """The shares of these runs after which no further window is judged, the same of a model that fails, and after which no
 fault is looked for."""
+
+MOST_IN_A_STEP = 2 * NODES
+"""Nodes between two tensors that an artifact hands out, beyond which the bound of them all tells little."""
 
 
 def survey_windows(
@@ -67,6 +70,33 @@ def places(inquiry: Inquiry, windows: Sequence[Window]) -> list[Window]:
         if all(node in unit_of for node in nodes):
             found[tuple(sorted({unit_of[node] for node in nodes}))] = None
     return [place for place in found if place not in windows]
+
+
+def steps(inquiry: Inquiry, recorded: Recording, windows: Sequence[Window]) -> list[Window]:
+    """What the intact artifact gets wrong from one tensor that it hands out to the next, across a cut: `windows` take
+    apart what it has fused. Each as a window of its own."""
+    if not inquiry.inside:
+        return []
+    graph, handed_out = inquiry.case.proto.graph, inquiry.inside.handed_out(recorded)
+    unit_of = {node: unit for window in windows for unit in window for node in unit}
+    made_by, whole = makers(graph), [set(nodes_of(window)) for window in windows]
+    found: dict[Window, None] = {}
+    for name in (name for i in sorted(unit_of) for name in graph.node[i].output if name in handed_out):
+        nodes, waiting = set[int](), [name]
+        while waiting and len(nodes) <= MOST_IN_A_STEP:
+            node = made_by.get(waiting.pop())
+            if node in unit_of and node not in nodes:
+                nodes.add(node)
+                waiting += [read for read in reads(graph.node[node]) if read not in handed_out]
+        if len(nodes) > MOST_IN_A_STEP or any(nodes <= window for window in whole):
+            continue
+        if not inquiry.in_time:
+            break
+        with contextlib.suppress(UnrecordedError):
+            within = inquiry.inside.verdict(submodel(inquiry.case, nodes, recorded, [name]))
+            if within and within.word is Word.DIVERGES:
+                found[tuple(sorted({unit_of[node] for node in nodes}))] = None
+    return list(found)
 
 
 def locate_what_is_told(inquiry: Inquiry, recorded: Recording, found: Found) -> None:
