@@ -44,6 +44,11 @@ class Axis:
         """Whether it is left as it is."""
         return self.scale == 1.0 and (self.start, self.end) == (0.0, 1.0)
 
+    @property
+    def leaves_fraction(self) -> bool:
+        """Whether the scale gives a fraction of an element more than there are."""
+        return abs(self.n * self.scale - self.out) > POSITION_ROUNDINGS * U * self.out
+
 
 @rule("Resize")
 def resize(
@@ -69,6 +74,8 @@ def resize(
     for along in changed:
         if along.scale == 1.0:
             raise Open("whether an axis that is cropped with a scale of 1 changes: engines differ")
+        if transform == "pytorch_half_pixel" and along.out == 1 < along.n and _depends_on_half(node, along):
+            raise Open("where the one element lies: at 0 by the standard's text, at -0.5 by onnx.reference")
         where = positions(transform, along)
         y = _along(node, y, along, where, old)
         if transform == "tf_crop_and_resize":
@@ -138,7 +145,7 @@ def positions(transform: str, along: Axis) -> Positions:
     i = np.arange(out, dtype=np.float64)
     step = 1.0 / scale
     corners = transform == "tf_crop_and_resize" or (transform == "align_corners" and n > 1 and out > 1)
-    if corners and abs(n * scale - out) > POSITION_ROUNDINGS * U * out:
+    if corners and along.leaves_fraction:
         raise Open("where the last corner lies if the scale gives a fraction of an element: onnx.reference keeps it")
     match transform:
         case "half_pixel":
@@ -164,6 +171,13 @@ def positions(transform: str, along: Axis) -> Positions:
         error = POSITION_ROUNDINGS * U * (np.abs(p) + abs(start) * (n - 1))
     whole = scale == int(scale) and transform not in ("align_corners", "tf_crop_and_resize")
     return Positions(p, error, np.zeros(out) if whole or math.frexp(step)[0] == 0.5 else error)
+
+
+def _depends_on_half(node: Node, along: Axis) -> bool:
+    """Whether an element at -0.5 is another one than that at 0, which is the first where the border is repeated."""
+    weighed = attribute(node, "mode", "nearest") == "cubic" or attribute(node, "antialias", 0)
+    # Of a fraction of an element more, onnx.reference forgets that there is one.
+    return bool(weighed) or along.leaves_fraction
 
 
 def _readable(node: Node, x: Ball) -> Ball:

@@ -121,6 +121,20 @@ def test_where_the_corners_of_a_fraction_of_an_element_lie_is_open():
         )
 
 
+def test_where_the_one_element_of_pytorch_half_pixel_lies_is_open_where_it_matters():
+    x = noise((1, 1, 4))
+    contested = [("cubic", 0.25, {}), ("linear", 0.25, {"antialias": 1}), ("linear", 0.3, {}), ("nearest", 0.3, {})]
+    for mode, scale, attributes in contested:  # onnxruntime reads 0, onnx.reference and tract -0.5
+        with pytest.raises(Undecided):
+            resized(x, mode, "pytorch_half_pixel", (1, 1, scale), **attributes)
+    for mode in ("linear", "nearest"):
+        ball = resized(x, mode, "pytorch_half_pixel", (1, 1, 0.25))
+        assert holds(ball, x[..., :1]), f"{mode}: {ball.midpoint} should be the first of {x}"
+    for mode in ("cubic", "linear"):
+        ball = resized(x[..., :1], mode, "pytorch_half_pixel", (1, 1, 1.5))
+        assert holds(ball, x[..., :1]), f"{mode}: {ball.midpoint} should be the only one, {x[..., :1]}"
+
+
 def test_an_antialiasing_filter_skips_no_element():
     x = noise((1, 1, 8))
     wide, narrow = (resized(x, "linear", "half_pixel", (1, 1, 0.5), antialias=flag) for flag in (1, 0))
