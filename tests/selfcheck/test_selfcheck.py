@@ -2,6 +2,7 @@
 
 import ast
 import json
+import math
 import subprocess
 import sys
 from dataclasses import replace
@@ -162,6 +163,25 @@ def test_a_bug_that_moves_results_no_further_than_rounding_is_none(runner, lowes
     seen = replace(seen, outputs=({"y": seen.outputs[0]["y"] + np.float32(lowest)},))
     found = is_effective(MUTANTS["lost-bias"], on_onnxruntime(runner, case, recipe), clean, seen)
     assert found is effective
+
+
+def test_a_gelu_of_halves_is_not_approximated_as_its_own_steps_are_further_off():
+    every = np.arange(2**16, dtype=np.uint16).view(np.float16)
+    x = every[np.isfinite(every) & (abs(every) < 8)]
+    half, exact = np.float16(0.5), x.astype(np.float64)
+    erf = np.array([math.erf(v) for v in x / np.float16(math.sqrt(2))], np.float16)
+    stepwise = (half * x) * (np.float16(1) + erf)
+    right = 0.5 * exact * (1 + np.array([math.erf(v / math.sqrt(2)) for v in exact]))
+    by_tanh = 0.5 * exact * (1 + np.tanh(math.sqrt(2 / math.pi) * (exact + 0.044715 * exact**3)))
+    own, between = abs(stepwise - right).max(), abs(by_tanh - right).max()
+    assert own > between, f"rounding moves a Gelu of halves by {own}, the bug by {between}"
+
+    for dtype, changes in ((np.float16, False), (np.float32, True)):
+        element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        node = helper.make_node("Gelu", ["x"], ["y"])
+        case = models.case([node], {"x": np.ones(7, dtype)}, outputs=[("y", element, (7,))], opset=20)
+        found = selfcheck.changes(MUTANTS["approximate-gelu"], case)
+        assert found is changes, f"whether the bug changes a Gelu of {dtype.__name__}: {found}, should be {changes}"
 
 
 def test_what_is_random_by_definition_shows_no_bug(runner):
