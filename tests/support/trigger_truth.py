@@ -121,8 +121,10 @@ def near(
         facts = lab.facts(*made, trigger.shape, base) if fails is not None else None
         if fails is None or facts is None:
             continue
-        named, host = trigger.holds(facts) is True, host_of(made[0], lab.tensors(made[0]))
-        if named or not (fails and any(o.matches(host, recipe_facts(installed.target, made[1])) for o in others)):
+        # At any place: the first of its shape may be one of other operators.
+        host, options = host_of(made[0], lab.tensors(made[0])), recipe_facts(installed.target, made[1])
+        named = trigger.matches(host, options) is True
+        if named or not (fails and any(o.matches(host, options) for o in others)):
             told.append((named, fails))
             starts += [Sample(*made, "walk", True, facts)] if fails else []
     return scored(told)
