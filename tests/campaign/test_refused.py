@@ -25,6 +25,7 @@ from onnx import helper
 
 from tests.findings.test_known import small
 from tests.findings.test_recognition import triggered
+from tests.support.refusals import learn
 
 RAN = Verdict(Word.AGREES)
 NEG, EXP = (helper.make_node(op, ["x"], [op]) for op in ("Neg", "Exp"))
@@ -273,3 +274,15 @@ def test_a_graph_that_is_drawn_without_an_operator_is_around_what_is_sought_unle
     models.leave_out(0, {"Exp"})
     models.leave_out(0, {"Neg"})
     assert told == [sought, sought, None], f"around {told}: the first graph, that without Exp, that without Neg too"
+
+
+def test_what_a_target_refuses_is_learned_from_nothing_into_a_folder_of_its_own(tmp_path, monkeypatch):
+    """Toys: one that refuses all it is asked; and the same where the graphs that are to confirm a form run."""
+    target, corpus = "tests.support.toy_target:REFUSING", tmp_path / "corpus"
+    found = learn(target, 4, 1, corpus)
+    kept = corpus / "toy" / FILE
+    ((release, forms),) = json.loads(kept.read_text(encoding="utf-8")).items()
+    assert len(forms) == found > 0, f"{found} forms are told, these are written: {forms}"
+    kept.write_text(json.dumps({release: [["Neg"]]}), encoding="utf-8")
+    monkeypatch.setattr("tests.support.refusals.look", lambda trial: RAN)
+    assert learn(target, 4, 1, corpus) == 0, f"nothing is confirmed, and what stood there is no evidence: {kept}"

@@ -152,6 +152,14 @@ def of_opset_17(model: str, folder: str, options: Options) -> str:
 
 
 _TOO_NEW = interface.Rule("too old for the opset", "convert", r"opset \d+ is too new", "nowhere")
+
+
+def nothing(model: str, folder: str, options: Options) -> str:
+    raise StageError("it takes nothing at all")
+
+
+_TAKES_NOTHING = interface.Rule("anything", "convert", "takes nothing", "nowhere")
+REFUSING = replace(TOY, convert=nothing, refusals=(_TAKES_NOTHING,))
 NARROW = Target(
     "narrow",
     "numpy",
