@@ -24,6 +24,10 @@ LOOSE = 2.0**-13
 """Of the largest element of a tensor: a bound of rounding that allows more of it (a Gelu by tanh is off by as much)
 says nothing of several nodes. In windows of a transformer of width 128 it is 1e-5, of LSTMs and Convs up to 1e-4."""
 
+LOOSE_ROUNDINGS = 8
+"""Of the largest element, in the spacing of its type at 1: what is allowed in any case. In half precision, where one
+rounding is more than LOOSE, all windows would be halved otherwise."""
+
 Unit = tuple[int, ...]
 """Nodes, by their indices, between which nothing is cut."""
 
@@ -138,12 +142,14 @@ def _judged(case: Case, recorded: Recording, window: Window, look: Callable[[Cas
 
 
 def _is_loose(verdict: Verdict, recorded: Recording) -> bool:
-    """Whether a window agrees within a bound of rounding that would hide a wrong node. One of noise is another matter:
-    that is as wide as the steps are."""
+    """Whether a window agrees within a bound of rounding that would hide a wrong node, where it came nearest to its
+    bound. One of noise is another matter: that is as wide as the steps are."""
     x = recorded.feeds[verdict.feed].get(verdict.output) if verdict.feed < len(recorded.feeds) else None
-    if verdict.word is not Word.AGREES or verdict.tier is not Tier.RUNNING_ERROR or x is None or not x.size:
+    rounding = verdict.tier in (Tier.RUNNING_ERROR, Tier.SAMPLING)
+    if verdict.word is not Word.AGREES or not rounding or x is None or not x.size or x.dtype.kind != "f":
         return False
-    return x.dtype.kind == "f" and verdict.bound > LOOSE * float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
+    most = max(LOOSE, LOOSE_ROUNDINGS * float(np.finfo(x.dtype).eps))
+    return verdict.bound > most * float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
 
 
 def _halves(window: Window) -> tuple[Window, Window]:

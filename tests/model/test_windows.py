@@ -4,9 +4,10 @@ from functools import cache
 
 import numpy as np
 import pytest
+from driftnet.model import windows as cutting
 from driftnet.model.inspect import has_any
 from driftnet.model.operators import Trait
-from driftnet.model.submodel import recording, submodel
+from driftnet.model.submodel import Recording, recording, submodel
 from driftnet.model.verdict import Kind, Tier, Verdict, Word
 from driftnet.model.windows import LAYERS, NODES, live_nodes, nodes_of, seams, split, survey
 from onnx import helper
@@ -112,13 +113,14 @@ def test_what_nobody_can_judge_is_halved_down_to_single_units():
     assert len(judged) < 1.2 * len(live_nodes(case))
 
 
-def test_a_window_that_agrees_within_a_bound_that_allows_anything_is_halved_until_its_parts_do_not():
+@pytest.mark.parametrize("tier", [Tier.RUNNING_ERROR, Tier.SAMPLING])
+def test_a_window_that_agrees_within_a_bound_that_allows_anything_is_halved_until_its_parts_do_not(tier):
     case, recorded, windows = cut("mobilenet_v2")
 
     def look(part):
         output = part.proto.graph.output[0].name
         bound = float(np.abs(recorded.feeds[0][output]).max()) * 2.0 ** -(15 - len(part.proto.graph.node))
-        return Verdict(Word.AGREES, Tier.RUNNING_ERROR, output=output, bound=bound)
+        return Verdict(Word.AGREES, tier, output=output, bound=bound)
 
     judged = list(survey(case, recorded, look, lambda verdict: False, windows))
     loose = [one for one in judged if one.loose]
@@ -145,3 +147,11 @@ def test_nothing_is_halved_once_something_is_wrong():
     wrong = Verdict(Word.DIVERGES, kind=Kind.WRONG_VALUES)
     judged = list(survey(case, recorded, lambda part: wrong, lambda verdict: verdict.failed))
     assert len(judged) == len({*windows, *seams(case, windows)})
+
+
+@pytest.mark.parametrize(("dtype", "loose"), [(np.float16, False), (np.float32, True)])
+def test_what_one_rounding_of_its_type_is_worth_makes_no_window_loose(dtype, loose):
+    recorded = Recording(({"y": np.ones(3, dtype)},), ())
+    verdict = Verdict(Word.AGREES, Tier.RUNNING_ERROR, output="y", bound=2.0**-10)
+    found = cutting._is_loose(verdict, recorded)
+    assert found == loose, f"a bound of 2^-10 of {dtype.__name__} is loose: {found}, should be {loose}"
