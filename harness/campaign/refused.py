@@ -75,7 +75,8 @@ def _of_node(host: Host, index: int) -> Iterator[Form]:
 class Refusals:
     """What one release of a system was seen to run, and in how many models it refused what else, so far.
 
-    taken   what came as far as to be executed, and broke there: no conversion refuses it
+    taken   what came as far as to be executed, and broke there, or broke before with nothing else beside it: no
+            conversion refuses it
     late    what was refused when it was executed
     """
 
@@ -91,7 +92,7 @@ class Refusals:
             for form in forms:
                 self.refused.pop(form, None)
         executed = verdict.stage == "execute"
-        if verdict.word in _BROKE and executed:
+        if verdict.word in _BROKE and (executed or len(frozenset().union(*forms.values())) == 1):
             self.taken.update(forms)
             for form in forms.keys() - self.late:
                 self.refused.pop(form, None)

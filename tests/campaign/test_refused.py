@@ -276,6 +276,17 @@ def test_a_graph_that_is_drawn_without_an_operator_is_around_what_is_sought_unle
     assert told == [sought, sought, None], f"around {told}: the first graph, that without Exp, that without Neg too"
 
 
+def test_an_operator_that_breaks_a_conversion_by_itself_is_not_refused_for_the_refusals_of_another_form():
+    cast = [helper.make_node("Cast", ["x"], ["y"], to=to) for to in (1, 10)]
+    refusals = Refusals()
+    refusals.learn(forms(cast[0]), Verdict(Word.CRASHES, stage="convert"))
+    for _ in range(TIMES):
+        refusals.learn(forms(cast[1]), refused("Not Support: ONNX::Cast"))
+    assert refusals.operators() == set(), "it breaks, so it is no operator that is refused"
+    told = refusals.unwanted(forms(cast[0])), refusals.unwanted(forms(cast[1]))
+    assert told == (set(), {"Cast"}), f"unwanted are {told}: should be only the form that was refused"
+
+
 def test_what_a_target_refuses_is_learned_from_nothing_into_a_folder_of_its_own(tmp_path, monkeypatch):
     """Toys: one that refuses all it is asked; and the same where the graphs that are to confirm a form run."""
     target, corpus = "tests.support.toy_target:REFUSING", tmp_path / "corpus"
