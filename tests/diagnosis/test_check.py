@@ -814,7 +814,7 @@ def test_what_a_known_cause_names_is_judged_by_itself_where_the_bound_of_its_win
     trial = Trial(exact_gelu(64, 512), resolve("mnn"), {}, runner)
     unknowing = check(trial, ())
     assert unknowing.verdict.word is Word.AGREES, f"the bound of a window of all is tight: {unknowing.verdict.message}"
-    issue = KnownIssue(corpus.load(saved_case("c68653fa")))
+    issue = KnownIssue(corpus.load(saved_case("32522fbe")))
     checked = check(trial, [issue])
     assert checked.verdict.word is Word.DIVERGES, "the tanh approximation passes for the exact Gelu"
     (diagnosis,) = checked.diagnoses
