@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from driftnet.causes.host import host_of
 from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.trial import Trial, laid_out, look, watch
+from driftnet.findings.trial import Trial, laid_out, watch
 from driftnet.handover import measures
 from driftnet.handover.claim import Claim, claims, run_of
 from driftnet.handover.measures import Measured, Run
@@ -214,12 +214,17 @@ def prove(
 
 
 AGREES = "does not fail"
+AS_FAR = "as far off, which is allowed there"
+"""Of an option that only widens a bound: that mends nothing."""
 
 
-def ablation(saved: SavedCase, trial: Trial, seconds: float) -> list[tuple[str, str, str]]:
+def ablation(saved: SavedCase, trial: Trial, claim: Claim, seconds: float) -> list[tuple[str, str, str]]:
     """(option, value, what happens) of each option of the target with each other value, as far as the budget goes.
 
-    Options of stages that the failure keeps from being run are left out, and those that mean nothing for its data."""
+    Options of stages that the failure keeps from being run are left out, and those that mean nothing for its data.
+
+    claim   what is said of the case, which has to be gone, too, where nothing fails
+    """
     feeds = saved.case.calibration or saved.case.feeds
     reached = STAGES[: STAGES.index(saved.stage) + 1] if saved.stage in STAGES else STAGES
     end, table = trial.runner.all_cpu_seconds + seconds, list[tuple[str, str, str]]()
@@ -229,11 +234,13 @@ def ablation(saved: SavedCase, trial: Trial, seconds: float) -> list[tuple[str, 
             continue
         for value in option.values if option.name in chosen and option.stage in reached else ():
             if value != chosen[option.name] and trial.runner.all_cpu_seconds < end:
-                recipe = canonical(trial.target, {**trial.recipe, option.name: value})
-                found = look(replace(trial, recipe=recipe))
+                other = replace(trial, recipe=canonical(trial.target, {**trial.recipe, option.name: value}))
+                found, seen = watch(other)
                 alike = found.failed and (found.stage, found.kind) == (saved.stage, saved.kind)
                 told = "fails in the same way" if alike else f"fails otherwise: {found.kind} in {found.stage}"
                 quiet = {Word.AGREES: AGREES, Word.REJECTS: "is refused"}.get(found.word, "cannot be told")
+                if quiet == AGREES and seen and claim.holds(run_of(other.case, other.target, seen, other.runner)):
+                    quiet = AS_FAR
                 table.append((option.name, text(value), told if found.failed else quiet))
     return table
 

@@ -129,7 +129,7 @@ def write(
     observation = seen or Observation((StageRun(saved.stage, Outcome.HANG),))
     if observation.last.outcome is Outcome.CRASH and not observation.last.frames:
         observation = _with_stack(observation, trial)
-    table = ablation(saved, trial.within(STAGE_SECONDS), seconds / 2)
+    table = ablation(saved, trial.within(STAGE_SECONDS), proof.claim, seconds / 2)
     told = partial(issue, saved, installed, observation, remedies=remedies, ablation=table)
     _tested(proof, saved, folder, installed, runner, told)
 

@@ -19,7 +19,7 @@ from driftnet.findings.telling import cause_as_met
 from driftnet.findings.trial import Trial
 from driftnet.handover import handover, markdown
 from driftnet.handover.claim import claims
-from driftnet.handover.control import Control, Proof, ablation
+from driftnet.handover.control import AGREES, AS_FAR, Control, Proof, ablation
 from driftnet.handover.measures import Measured
 from driftnet.learning.experiment import computed
 from driftnet.model.verdict import Observation, Outcome, StageRun, Verdict, Word
@@ -52,7 +52,18 @@ def test_an_option_that_means_nothing_for_the_data_is_not_tried(runner):
     toy = dataclasses.replace(TOY, options=(*TOY.options, *options))
     saved = saved_relu()
     trial = Trial(saved.case, Installed(toy, "tests.support.toy_target:TOY", "1", sys.executable), {}, runner)
-    assert {name for name, _, _ in ablation(saved, trial, 60.0)} == {"offset", "used"}
+    assert {name for name, _, _ in ablation(saved, trial, proof(saved).claim, 60.0)} == {"offset", "used"}
+
+
+def test_an_option_under_which_it_is_as_wrong_mends_nothing_though_that_is_allowed_there(runner):
+    saved, toy = saved_relu(), Installed(TOY, "tests.support.toy_target:TOY", "1", sys.executable)
+    trial, claim = Trial(saved.case, toy, {"offset": "one"}, runner), proof(saved).claim
+
+    def told(bound):
+        return [what for *_, what in ablation(saved, trial, dataclasses.replace(claim, bound=bound), 60.0)]
+
+    assert told(claim.bound) == [AGREES], "without an offset it is right"
+    assert told(-1.0) == [AS_FAR], "what is as far off as before is told as mended"
 
 
 def proof(saved):
