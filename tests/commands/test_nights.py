@@ -67,7 +67,7 @@ def test_each_cause_is_new_once_fixed_by_the_release_that_mends_it_and_back_wher
     plug_in, state, told = tmp_path / "plug-in", tmp_path / "state", []
     plug_in.mkdir()
     words = ["--target", "nightly_toy:TARGET", "--focus", "Relu", "--focus", "Sigmoid", "--corpus", str(tmp_path)]
-    words += ["--cases", "16", "--workers", "1"]
+    words += ["--cases", "12", "--workers", "1"]
     for release in ("1.0", "1.0", "2.0", "3.0"):
         install(plug_in, release)
         told.append(night(state, tmp_path / f"night-{len(told) + 1}", *words, path=[plug_in]))
