@@ -163,10 +163,10 @@ class Drawing:
         if index not in self._of_index:
             self._of_index = {
                 index: [
-                    (one.target.name, recipe_facts(one.target, under))
+                    recipe
                     for one in self.installed
                     for choice in choices(one, self.plan.seed, index)
-                    for under in runs_under(one.target, choice.recipe)
+                    for recipe in _runs(one, choice)
                 ]
             }
         return self._of_index[index]
@@ -177,10 +177,7 @@ class Drawing:
         one, given = self.installed[j], variant(case, self.installed[j], choice)
         if given is case or not self.steers or self._is_free(index):
             return given
-        recipes = [
-            (one.target.name, recipe_facts(one.target, under)) for under in runs_under(one.target, choice.recipe)
-        ]
-        lookout = self.steering.under(recipes)
+        lookout = self.steering.under(_runs(one, choice))
 
         def meets(part: Case) -> bool:
             return bool(lookout.unwanted(self.read(part).host, lambda: self.runner.reference.computed(part)))
@@ -285,3 +282,8 @@ def part_of(name: str, workers: int) -> Part:
     """What a process seeks of what was never asked, so that no two of a run seek the same: which part, of how many.
     name: of the process; those of a pool are numbered in turn, and one that dies takes the others with it."""
     return int(re.findall(r"\d+", f"0 {name}")[-1]) % workers, workers
+
+
+def _runs(one: Installed, choice: Choice) -> list[tuple[str, Facts]]:
+    """The recipes by which what is chosen is run on a target, with the name of that."""
+    return [(one.target.name, recipe_facts(one.target, under)) for under in runs_under(one.target, choice.recipe)]

@@ -302,7 +302,7 @@ def _search(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Foun
         kept = VOUCHING * inquiry.allowance.left if known and math.isfinite(inquiry.allowance.left) else 0.0
         survey_windows(replace(inquiry, spared=max(inquiry.spared, kept)), recorded, whole, found, pieces)
         failing = to_narrow(inquiry.trial.target.name, found.judged[before:], whole)
-        if failing or not (pieces is not last or found.faults or lost):
+        if failing or (pieces is last and not (found.faults or lost)):
             found.unlocated = locate_faults(inquiry, recorded, failing, whole, found) or found.unlocated
         weigh(weighing, recorded, checked, found)
     verdicts = [*(judged.verdict for judged in found.judged), *(fault.verdict for fault in found.faults)]

@@ -233,7 +233,7 @@ class _Reduction:
             return ""
         # What a damaged heap leads to depends on what the process did before.
         found, observed = watch(candidate, fresh=self.verdict.kind == "SIGABRT")
-        if not (self._is_the_same(found) and self._is_there(place_of(candidate.target, found, observed))):
+        if not (self._is_the_same(found) and self._is_there(candidate, found, observed)):
             return ""
         if observed:
             self.shown = candidate, found, observed
@@ -245,10 +245,13 @@ class _Reduction:
         # A range that is another tensor's is no operator that is gone.
         return _rank(found) <= _rank(self.verdict) and class_of(found) == class_of(self.verdict)
 
-    def _is_there(self, place: Where) -> bool:
+    def _is_there(self, candidate: Trial, found: Verdict, observed: Observation | None) -> bool:
         """Whether a crash is in the function in which it was, as far as both are known: a target has many crashes, and
         a reduction that may use any slips from the bug that it was started for into another one."""
-        return not (self.where.sort == place.sort == "crash") or self.where.is_one_with(place)
+        if self.where.sort != "crash":
+            return True
+        place = place_of(candidate.target, found, observed)
+        return place.sort != "crash" or self.where.is_one_with(place)
 
 
 def _given_time(trial: Trial, confirmed: Confirmed) -> tuple[Trial, Confirmed]:
