@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -64,6 +65,16 @@ def test_the_last_words_of_a_long_error_count_and_our_own_do_not():
     assert normalized(words) == "returned while running conv node one two six"
     assert normalized("mnn failed in convert: no such thing") == "such thing"
     assert normalized("In Node (x): tensor(float), tensor(int8), QLinearAdd is wrong") == "node tensor wrong"
+
+
+def test_a_name_in_brackets_counts_for_nothing_wherever_it_stands():
+    assert normalized("tensor(float)kept (axis_1)kept too(a)(b) call(x_1)lost") == "tensor kept too"
+
+
+def test_words_without_end_cost_as_much_as_their_length():
+    begun = time.process_time()
+    assert normalized(f"{'a' * 50_000} {'(' * 50_000} kept") == f"{'a' * 50_000} kept"
+    assert time.process_time() - begun < 1  # else 15 CPU s
 
 
 def test_only_the_first_line_of_an_error_counts():
