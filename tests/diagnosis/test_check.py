@@ -605,14 +605,15 @@ def test_a_net_inside_an_if_is_entered_and_its_fault_named(runner):
 @pytest.mark.parametrize(("factor", "said"), [(255, "255 times as large"), (0.5, "are cut off"), (2, None)])
 def test_inputs_that_are_not_like_the_data_of_calibration_are_told_first(tmp_path, capsys, factor, said):
     x = np.linspace(0, 1, 9, dtype=np.float32)
-    (tmp_path / "erf.onnx").write_bytes(one_node("Erf", x).model)
+    (tmp_path / "one.onnx").write_bytes(one_node("LeakyRelu", x).model)
     for name, scale in {"inputs": 1, "calibration": factor}.items():
         np.savez(tmp_path / f"{name}.npz", x=x * np.float32(scale))
-    given = [str(tmp_path / "erf.onnx"), "--target", "onnxruntime-quant", "--corpus", str(no_cases(tmp_path))]
+    given = [str(tmp_path / "one.onnx"), "--target", "onnxruntime-quant", "--corpus", str(no_cases(tmp_path))]
     given += [f for name in ("inputs", "calibration") for f in (f"--{name}", str(tmp_path / f"{name}.npz"))]
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as end:
         cli.main(["check", *given])
     first = capsys.readouterr().out.splitlines()[:3]
+    assert ("of little use" in first[0], end.value.code) == (bool(said), 2 if said else 0), first
     told = [line for line in first if "is calibrated on other data" in line]
     assert len(told) == bool(said), first
     assert all(said in line for line in told), f"{said}: {told}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from driftnet.cli.report import charts, tables
 from driftnet.cli.report.rendering import commands, rendered, shown
-from driftnet.commands.models import check_status
+from driftnet.commands.models import check_status, is_miscalibrated
 from driftnet.findings import corpus
 from driftnet.model.verdict import FAILURES, Word
 from driftnet.util.files import json_text, replace_text
@@ -20,6 +20,7 @@ SENTENCES = {
     2: "Not judged: nobody can tell all of it.",
     3: "Wrong: all that fails is known.",
 }
+MISCALIBRATED = "Not usable: calibrated on other data than the inputs, by which an output is lost."
 
 
 def write_check(result: Mapping[str, Any], model: Path, out: Path, *, given: Sequence[str] = ()) -> Path:
@@ -33,12 +34,16 @@ def write_check(result: Mapping[str, Any], model: Path, out: Path, *, given: Seq
         "targets": targets,
         "model": model.name,
         "status": status,
-        "sentence": f"{SENTENCES[status]}{_which_fail(result, status)} Exit status {status}.",
+        "sentence": f"{_sentence(result, status)}{_which_fail(result, status)} Exit status {status}.",
         "earlier": earlier(result, out),
         "of_little_use": tables.OF_LITTLE_USE,
     }
     replace_text(page, rendered("check.html", {**result, **told}))
     return page
+
+
+def _sentence(result: Mapping[str, Any], status: int) -> str:
+    return MISCALIBRATED if status == 2 and any(map(is_miscalibrated, result["targets"])) else SENTENCES[status]
 
 
 def earlier(result: Mapping[str, Any], out: Path) -> list[str]:

@@ -211,11 +211,9 @@ def lint(console: Console, result: Result) -> None:
 
 def audit(console: Console, result: Result) -> None:
     """The problems of a quantized model, the most telling question first."""
-    problems, word = result["problems"], result["verdict"]
-    useless = word == AGREES and not result["usable"]
-    head, colour = (f"{word}, but of little use", "yellow") if useless else (word, COLOURS.get(word, "red"))
+    problems = result["problems"]
     console.print(
-        f"[{colour}]{head}[/]: {counted(len(problems), 'problem')}; "
+        f"{_head(result)}: {counted(len(problems), 'problem')}; "
         f"{result['compared']:.1%} of the float model's nodes were compared"
     )
     say(
@@ -246,6 +244,14 @@ def audit(console: Console, result: Result) -> None:
         console.print(table)
 
 
+def _head(result: Mapping[str, Any]) -> str:
+    """The verdict, coloured, and whether what is right is of use."""
+    word = result["verdict"]
+    useless = word == AGREES and not result["usable"]
+    head, colour = (f"{word}, but of little use", "yellow") if useless else (word, COLOURS.get(word, "red"))
+    return f"[{colour}]{head}[/]"
+
+
 def check(console: Console, result: Result) -> None:
     """The verdict on one model, a paragraph a target and recipe."""
     for r in result["targets"]:
@@ -254,7 +260,7 @@ def check(console: Console, result: Result) -> None:
         shows = f", shows in {r['stage']}" if r["stage"] and at != r["stage"] else ""
         where = (f" in {at}" if at else "") + (f" ({r['kind']}{shows})" if r["kind"] else "")
         known = ", known" if r["known"] and r["verdict"] != AGREES else ""
-        verdict = f"[{COLOURS.get(r['verdict'], 'red')}]{r['verdict']}[/]{where}{known}"
+        verdict = f"{_head(r)}{where}{known}"
         console.print(f"[bold]{r['target']}=={r['release']}[/] {escape(recipe)}: {verdict}")
         rest = f"; not verified: {counts(r['doubtful'])}" if r["doubtful"] else ""
         stages = ", ".join(f"{s['stage']} {s['outcome']}" for s in r["stages"])
