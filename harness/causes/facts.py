@@ -100,9 +100,9 @@ def of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
             yield from _of_any(host, node)
         case ["broadcast"] if Trait.BROADCASTS in traits_of(node.op):
             if len(node.inputs) > 1 and all(node.inputs[:2]):
-                yield "broadcast", _broadcast(*(host.shape(name) for name in node.inputs[:2]))
+                yield "broadcast", _broadcast(host, *node.inputs[:2])
             if len(names := [name for name in node.inputs if name]) > 1:
-                yield "broadcast.alike", _all(_equal(host.shape(names[0]), host.shape(name)) for name in names[1:])
+                yield "broadcast.alike", _all(host.of_one_shape(names[0], name) for name in names[1:])
         case ["say"]:
             yield from _of_parameters(host, node)
             if Trait.SPATIAL in traits_of(node.op) and (even := _pads_evenly(host, node)) is not Ellipsis:
@@ -113,6 +113,9 @@ def of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
                 before = zip((host.shape(node.inputs[0]) or ())[2:], pads[: len(pads) // 2])
                 covered = {None if n is None else pad >= n for n, pad in before}
                 yield "say.covered", True if True in covered else None if None in covered else False
+            if Trait.SPATIAL in traits_of(node.op) and (dilations := node.attributes.get("dilations")):
+                wide = [k for k, d in zip(_kernel(host, node), dilations) if d > 1]
+                yield "say.spread", any(k is not None and k > 1 for k in wide) or (None if None in wide else False)
             shape = host.shape(node.inputs[0]) if "group" in node.attributes and node.inputs else None
             if shape is not None and len(shape) > 1 and shape[1] is not None:
                 yield "say.depthwise", node.attributes["group"] == shape[1] > 1
@@ -235,7 +238,7 @@ def _is_on_grid(host: Host, node: Node) -> bool:
         traits = traits_of(maker.op) if maker else Trait(0)
         passed = {n for n in maker.inputs if n and host.dtype(n) == host.dtype(name)} if maker else set[str]()
         # Of several scales each is for its place along an axis: what moves elements hands them to others.
-        stays = Trait.ELEMENTWISE in traits and all(_equal(host.shape(n), host.shape(name)) for n in passed)
+        stays = Trait.ELEMENTWISE in traits and all(host.of_one_shape(n, name) for n in passed)
         if maker and Trait.DEQUANTIZES in traits:
             if not has_codes_of(maker):
                 return False
@@ -258,7 +261,7 @@ def _is_kept(host: Host, name: str, constant: str, result: str) -> bool | None:
     shape, x = host.shape(name), host.graph.constants[constant]
     if x.size == 1 and (x.ndim == 0 or (shape is not None and x.ndim <= len(shape))):
         return True
-    return _equal(shape, host.shape(result))
+    return host.of_one_shape(name, result)
 
 
 def _of_growth(image: Sequence[int | None], result: Sequence[int | None]) -> Iterable[tuple[str, Value]]:
@@ -281,10 +284,13 @@ def _length(node: Node, opset: int, shape: Dims, axis: int) -> int | None:
     return None if None in dims else math.prod(n or 0 for n in dims)
 
 
-def _broadcast(a: Dims | None, b: Dims | None) -> str | None:
+def _broadcast(host: Host, *operands: str) -> str | None:
     """What broadcasting two operands takes: nothing, as they are as large; repeating one number; more."""
-    if a is None or b is None or None in a or None in b:
+    a, b = map(host.shape, operands)
+    if a is None or b is None:
         return None
+    if None in a or None in b:
+        return "nothing" if 0 not in a and host.of_one_shape(*operands) else None
     shapes = [tuple(n or 0 for n in shape) for shape in (a, b)]
     sizes = [int(np.prod(shape)) for shape in shapes]
     if 0 in sizes:
@@ -299,14 +305,6 @@ def _broadcast(a: Dims | None, b: Dims | None) -> str | None:
 def _all(told: Iterable[bool | None]) -> bool | None:
     found = set(told)
     return False if False in found else None if None in found else True
-
-
-def _equal(a: Dims | None, b: Dims | None) -> bool | None:
-    if a is None or b is None:
-        return None
-    if len(a) != len(b):
-        return False
-    return None if None in a or None in b else a == b
 
 
 def of_attributes(op: str, opset: int, attributes: Mapping[str, Any]) -> Iterable[tuple[str, Value]]:
@@ -350,11 +348,16 @@ def _of_parameters(host: Host, node: Node) -> Iterable[tuple[str, Value]]:
         yield from of_list(name, x)
 
 
+def _kernel(host: Host, node: Node) -> Sequence[int | None]:
+    """The sizes of a window, which weights have where they are not stated; none where not even their rank is known."""
+    return node.attributes.get("kernel_shape") or (host.shape(node.input(1)) or ())[2:]
+
+
 def _pads_evenly(host: Host, node: Node) -> Any:
     """Whether as much is padded before as behind along each axis, where a rule says how much: auto_pad, or ceil_mode,
     which reaches beyond the end. None where sizes are unknown, ... where no rule says."""
     image = (host.shape(node.inputs[0]) or ())[2:]
-    kernel = node.attributes.get("kernel_shape") or (host.shape(node.input(1)) or ())[2:]
+    kernel = _kernel(host, node)
     is_same = str(node.attributes.get("auto_pad", "")).startswith("SAME")
     if not (is_same or node.attributes.get("ceil_mode")) or not len(image) == len(kernel) > 0:
         return ...
@@ -413,9 +416,9 @@ def _of_operand(host: Host, node: Node, k: int, part: str = "", *number: str) ->
         if k == 0:
             yield f"{key}.tied", _tied(host.array(name), node.attributes.get("axis", -1))
         elif node.inputs[0]:
-            yield f"{key}.like.0", _equal(host.shape(name), host.shape(node.inputs[0]))
+            yield f"{key}.like.0", host.of_one_shape(name, node.inputs[0])
         if Trait.BROADCASTS in traits_of(node.op) and node.outputs:
-            yield f"{key}.like.out", _equal(host.shape(name), host.shape(node.outputs[0]))
+            yield f"{key}.like.out", host.of_one_shape(name, node.outputs[0])
         if name in node.inputs[:k]:
             yield f"{key}.repeated", True
     else:
@@ -445,7 +448,7 @@ def _of_result(host: Host, node: Node, k: int, part: str = "", *number: str) -> 
     elif part == "likeness":
         if node.inputs and node.inputs[0]:
             shape, image = host.shape(name), host.shape(node.inputs[0])
-            yield f"{key}.like.0", _equal(shape, image)
+            yield f"{key}.like.0", host.of_one_shape(name, node.inputs[0])
             if shape is not None and image is not None:
                 yield f"{key}.lost", len(image) - len(shape)
             if k == 0 and shape and image and Trait.SPATIAL in traits_of(node.op):

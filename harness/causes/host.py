@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -163,11 +163,25 @@ class Host:
         x = self.array(name)
         if x is not None:
             return x.shape
-        declared = self.sized.get(name) or self.declared.get(name)
-        if declared is None or not declared.tensor_type.HasField("shape"):
+        found = self._dims(name)
+        return None if found is None else tuple(_size(dim) for dim in found)
+
+    def of_one_shape(self, a: str, b: str) -> bool | None:
+        """Whether two tensors have one shape, whatever symbolic dims are: those of one name are equal."""
+        if a == b:
+            return True
+        here, there = self.shape(a), self.shape(b)
+        if here is None or there is None:
             return None
-        dims = declared.tensor_type.shape.dim
-        return tuple(dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None for dim in dims)
+        if len(here) != len(there) or any(None not in (n, m) and n != m for n, m in zip(here, there)):
+            return False
+        symbols = ([dim.dim_param for dim in self._dims(name) or ()] for name in (a, b))
+        told = (n == m is not None or (n is m is None and p == q != "") for n, m, p, q in zip(here, there, *symbols))
+        return True if all(told) else None
+
+    def _dims(self, name: str) -> Sequence[onnx.TensorShapeProto.Dimension] | None:
+        declared = self.sized.get(name) or self.declared.get(name)
+        return declared.tensor_type.shape.dim if declared and declared.tensor_type.HasField("shape") else None
 
 
 def host_of(case: Case, tensors: Tensors | None = None) -> Host:
@@ -214,6 +228,10 @@ def _of_one_type(node: Node, opset: int) -> Iterator[list[str]]:
     yield from (
         found[one.type_param_str] for one in schema.type_constraints if len(found.get(one.type_param_str, ())) > 1
     )
+
+
+def _size(dim: onnx.TensorShapeProto.Dimension) -> int | None:
+    return dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
 
 
 def _dtype_inside(declared: onnx.TypeProto) -> str | None:

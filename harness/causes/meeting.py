@@ -3,8 +3,9 @@
 A place *meets* a cause where the trigger holds, and *may* meet it where that depends on what nobody knows without a
 run: the numbers that are fed, an option that the trigger was never tried under, or a trigger that is known to err.
 Numbers that are fed are taken to be finite, not all equal, nor all zero, and some of those that PRelu and its like read
-to be negative; some of what is computed to be 1 or more, where it may be; sizes that are unknown to be other than 1,
-and what is resized to change its own: what depends on no more of them is met.
+to be negative, of those of an operand some to be 1 or more, and some 1 or less; some of what is computed to be 1 or
+more, where it may be; sizes that are unknown to be other than 1, and what is resized to change its own: what depends on
+no more of them is met.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -245,13 +246,16 @@ def _usual(atom: Atom, facts: Facts) -> Value:
     op, _, what = facts.get(f"{atom.role}.op"), *atom.fact.partition(".")[1:]
     if what == "in.0.negative" and op in BELOW_ZERO:
         return True
-    if (".dim." in what or what == "axis.size") and (atom.test, atom.value) in (("not", 1), ("least", 2)):
+    asked, last = (atom.test, atom.value), what.rpartition(".")[2]
+    if (".dim." in what or what == "axis.size" or last == "elements") and asked in (("not", 1), ("least", 2)):
         return 2
-    if what == "out.0.magnitude" and (atom.test, atom.value) == ("least", 1) and op not in UP_TO_ONE:
+    if what == "out.0.magnitude" and asked == ("least", 1) and op not in UP_TO_ONE:
+        return 1
+    if what.startswith("in.") and (last, atom.test) in (("magnitude", "least"), ("smallest", "most")):
         return 1
     if what == "out.0.like.0" and op == "Resize":
         return False
-    return USUAL.get(atom.fact.rpartition(".")[2])
+    return USUAL.get(last)
 
 
 def _unknown(region: Region, facts: Facts, shape: Shape) -> str:

@@ -297,6 +297,7 @@ _TRUE: Sequence[tuple[str, str, str]] = (
     (r"in\.(\d+)\.positive", "{o} with positive numbers", "{o} without positive numbers"),
     (r"broadcast\.(alike)", "its operands of one shape", "its operands of different shapes"),
     (r"say\.(depthwise)", "depthwise", "not depthwise"),
+    (r"say\.(spread)", "with a window that dilations make wider", "without a window that dilations make wider"),
     (r"say\.(beyond)", "with a window that begins behind the image", "without a window that begins behind the image"),
     (r"say\.(covered)", "padded before by an image's length or more", "padded before by less than the image's length"),
     (r"say\.(pads)\.even", "with equal pads on both sides", "with other pads on one side than on the other"),

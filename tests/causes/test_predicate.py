@@ -78,6 +78,13 @@ def test_operands_are_held_against_each_other_and_against_the_result() -> None:
     assert "0.broadcast.alike" not in facts(one("MatMul", grid((1, 3)), constants=[np.zeros((3, 1), np.float32)]))
 
 
+@pytest.mark.parametrize(("kernel", "dilations", "spread"), [([1, 2], [2, 1], False), ([1, 2], [1, 2], True)])
+def test_whether_dilations_make_a_window_wider_is_told(kernel: list[int], dilations: list[int], spread: bool) -> None:
+    x, weights = grid((1, 1, 6, 6)), np.ones((1, 1, *kernel), np.float32)
+    assert facts(one("MaxPool", x, kernel_shape=kernel, dilations=dilations))["0.say.spread"] is spread
+    assert facts(one("Conv", x, constants=[weights], dilations=dilations))["0.say.spread"] is spread
+
+
 @pytest.mark.parametrize(("n", "pads", "beyond"), [(5, [0, 0], False), (5, [1, 1], True), (4, [0, 1], True)])
 def test_a_window_that_begins_behind_the_image_is_told(n: int, pads: list[int], beyond: bool) -> None:
     pooled = one("MaxPool", grid((1, 1, n)), kernel_shape=[2], strides=[2], pads=pads, ceil_mode=1)
@@ -321,6 +328,23 @@ def test_what_is_cast_between_or_joined_in_other_blocks_is_not_on_its_grid() -> 
         last = helper.make_node("QuantizeLinear", ["a", "s"], ["y"], axis=1, block_size=size)
         found = facts(some([first, last], x, held, outputs=["y"], opset=21))["1.on_grid"]
         assert found is on_grid, f"of blocks of 2, then {size}, on_grid is {found}, should be {on_grid}"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "alike"),
+    [
+        (["n", 3], ["n", 3], True),
+        (["n", 3], ["m", 3], None),
+        (["n", 3], ["n", 4], False),
+        (["n", 3], ["n"], False),
+        ([None, 3], [None, 3], None),
+    ],
+)
+def test_symbolic_dims_of_one_name_are_equal(a: list[Any], b: list[Any], alike: bool | None) -> None:
+    inputs = [helper.make_tensor_value_info(*said) for said in (("a", 1, a), ("b", 1, b))]
+    graph = helper.make_graph([helper.make_node("Where", ["c", "a", "b"], ["y"])], "g", inputs, [])
+    host = next(hosts(helper.make_model(graph)))
+    assert host.of_one_shape("a", "b") is alike
 
 
 @pytest.mark.parametrize(("pads", "covered"), [([0, 3, 0, 0], True), ([2, 0, 0, 0], True), ([1, 2, 9, 9], False)])

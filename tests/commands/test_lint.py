@@ -176,8 +176,9 @@ def test_what_is_fed_is_expected_to_hold_different_numbers(lint):
     assert [m["why"] for m in result["may"]] == ["it depends on: operand 0 all zeros"]
 
 
-def test_a_size_that_is_unknown_is_expected_to_be_other_than_one(lint):
-    relu, rows = {"fact": "0.op", "is": "Relu"}, {"fact": "0.in.0.dim.0"}
+@pytest.mark.parametrize("fact", ["0.in.0.dim.0", "0.out.0.elements"])
+def test_a_size_that_is_unknown_is_expected_to_be_other_than_one(lint, fact):
+    relu, rows = {"fact": "0.op", "is": "Relu"}, {"fact": fact}
     conditions = {"one": rows | {"is": 1}, "some": rows | {"least": 2}, "many": rows | {"least": 3}}
     known = [cause(f"{name}_aaaaaaaa", relu, condition) for name, condition in conditions.items()]
     symbolic = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])
@@ -199,6 +200,9 @@ SIZE, MAGNITUDE = "0.in.0.dim.0", "0.out.0.magnitude"
         ("Relu", SIZE, ({"not": 1}, {"in": [1, 2]}), "may"),
         ("Relu", SIZE, ({"not": 1}, {"not": 8}), "may"),
         ("Relu", MAGNITUDE, ({"least": 1}, {"most": 1}), "may"),
+        ("Relu", "0.in.0.magnitude", ({"least": 0.25},), "met"),
+        ("Relu", "0.in.0.magnitude", ({"least": 3},), "may"),
+        ("Relu", "0.in.0.smallest", ({"most": 5},), "met"),
         ("Relu", MAGNITUDE, ({"least": 1},), "met"),
         ("Sigmoid", MAGNITUDE, ({"least": 1},), "may"),
         ("Tanh", MAGNITUDE, ({"least": 1},), "may"),
