@@ -36,11 +36,12 @@ SIBLINGS = (
     "GRU LSTM RNN",
     "Gather GatherElements GatherND",
     "GlobalAveragePool GlobalLpPool GlobalMaxPool",
-    "LogSoftmax Sigmoid Softmax Tanh",
+    "LogSoftmax Softmax",
     "Max Mean Min Sum",
     "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
     "ReduceSumSquare",
     "ScatterElements ScatterND",
+    "Sigmoid Tanh",
 )
 BODIES = frozenset({"body", "then_branch", "else_branch", "equation"})
 """Attributes that hold programs of their own."""

@@ -325,12 +325,12 @@ def test_a_subgraph_may_hold_anything():
 
 
 def test_siblings_match_and_other_operators_do_not():
-    def reduction(op_type: str) -> Case:
+    def unary(op_type: str) -> Case:
         return small(node(op_type, ["x"], ["y"]))
 
-    known = issue(reduction("ReduceL1"))
-    assert found(known, reduction("ReduceLogSum")) != []
-    assert found(known, reduction("Relu")) == []
+    for known, sibling, other in (("ReduceL1", "ReduceLogSum", "Relu"), ("Sigmoid", "Tanh", "Softmax")):
+        assert found(issue(unary(known)), unary(sibling)) != [], f"{known} is not told in {sibling}"
+        assert found(issue(unary(known)), unary(other)) == [], f"{known} is told in {other}"
 
 
 @pytest.mark.parametrize("kind", ["wrong-values", "memory"])
