@@ -163,15 +163,17 @@ class Asking:
 
     def state(self, saved: SavedCase, release: str) -> str:
         """What `release` does with the case, see `driftnet.causes.releases`."""
+        installed = self._of(f"{saved.target}=={release}")
         try:
-            installed = self._of(f"{saved.target}=={release}")
             if isinstance(installed, UserError):
                 raise installed
             state, _ = self.on(saved, installed)
         except UserError as e:
-            if e.kind != "environment":
+            of_another_api = e.kind == "target" and isinstance(installed, Installed)
+            if e.kind != "environment" and not of_another_api:
                 raise
-            state = _because(re.sub(r"^the sandbox's interpreter \S+ ", "its interpreter ", e.message))
+            said = re.sub(r"^the sandbox's interpreter \S+ ", "its interpreter ", e.message)
+            state = _because(re.sub(r"(?<=is broken: )\S+/", "", said))
         self._tell(saved.id, release, state)
         return state
 

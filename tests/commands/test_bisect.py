@@ -92,7 +92,8 @@ def test_few_releases_are_all_asked() -> None:
 
 @pytest.fixture
 def releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A corpus with a cause of a target of which there are six releases, of the last no wheel that fits."""
+    """A corpus with a cause of a target of which there are seven releases, of the last no wheel that fits, and of
+    another API the first."""
 
     def make(new: environments.Environment, companions: object, minor: int) -> None:
         if new.release == "1.5":
@@ -105,7 +106,7 @@ def releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setenv("DRIFTNET_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(environments, "_make", make)
-    monkeypatch.setattr(environments, "_offered", lambda distribution, minor: tuple(RELEASES))
+    monkeypatch.setattr(environments, "_offered", lambda distribution, minor: ("0.9", *RELEASES))
     monkeypatch.setattr(environments, "registered", lambda: TARGETS)
     saved = saved_relu(target="released", recipe={}, coarse="released/execute/wrong-values")
     return corpus.save(saved, tmp_path / "corpus")
@@ -115,6 +116,7 @@ def test_each_release_is_run_and_what_fails_otherwise_or_cannot_run_is_neither_g
     result = api.bisect(releases)
     told = {one["release"]: one["outcome"] for one in result["states"]}
     assert told == {
+        "0.9": "untestable",
         "1.0": "untestable",
         "1.1": "agrees",
         "1.2": "reproduces",

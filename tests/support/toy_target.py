@@ -123,6 +123,8 @@ def of_release(
     """Relu, as each release of a made-up package has it."""
     from driftnet_toy import release  # type: ignore[import-not-found]
 
+    if release == "0.9":
+        raise AttributeError("there is no such function yet")
     if release == "1.0":
         raise StageError("Unsupported model IR version: 9, max supported IR version: 6")
     if release == "1.3":
