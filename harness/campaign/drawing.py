@@ -115,7 +115,7 @@ class Drawing:
             return neighbours.neighbour(self.seeds, plan.seed, index, self.runner.reference)
         if not self.steers:
             return bulk.case(plan.seed, index, focus=tuple(plan.focus), weights=self.ages[favoured], profile=profile)
-        steering, refusals = self.steering, self.refusals[favoured]
+        steering, refusals, one = self.steering, self.refusals[favoured], self.installed[favoured]
         lookout = steering.under(self._recipes(index))
         free, tried = self._is_free(index), self._tries(index)
         refused = self._refused(index, favoured)
@@ -138,7 +138,7 @@ class Drawing:
                 focus=focus,
                 weights={
                     **weights,
-                    **steering.weights(self.installed[favoured].target.name),
+                    **steering.weights(one.target.name, one.release),
                     **self.ages[favoured],
                     **dict.fromkeys(refused, 0.0),
                 },

@@ -82,7 +82,7 @@ class Recognizer:
             alike = {issue for issue, _ in _alike(issues, failed)}
             for issue in issues.like(failed):
                 flaky = issue.saved.status == Status.FLAKY
-                weak = flaky or _is_older(release, issue.causes)
+                weak = flaky or is_older(release, issue.causes)
                 of_trigger = weak and all(map(is_trusted, issue.causes))
                 if issue in alike:
                     yield issue, (False, of_trigger, wanted_by(issue))
@@ -186,7 +186,7 @@ def _lacking(wanted: Wanted, options: Facts) -> list[str]:
     return sorted(set[str]().union(*lacking)) if all(lacking) else []
 
 
-def _is_older(release: str, causes: Sequence[CauseRecord]) -> bool:
+def is_older(release: str, causes: Sequence[CauseRecord]) -> bool:
     """Whether it came out before the last one that showed one of `causes`, and did not show that itself."""
     return any(
         release not in cause.seen and any(numbers(release) < numbers(later) for later in cause.seen) for cause in causes

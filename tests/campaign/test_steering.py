@@ -44,23 +44,26 @@ def test_operators_of_places_that_meet_a_trigger_under_some_recipe_are_not_wante
 def test_a_trigger_that_errs_is_not_avoided_but_its_operators_are_rarer():
     good, bad = (of_mnn(triggered(RELU, score=RELIABLE | {"accuracy": share})) for share in (1.0, 0.6))
     assert Steering([bad]).under([("mnn", {})]).unwanted(HOST) == set()
-    assert Steering([bad]).weights("mnn") == {"Relu": STEERED_WEIGHT}
-    assert Steering([good]).weights("mnn") == {}
-    assert Steering([bad]).weights("other") == {}
+    assert Steering([bad]).weights("mnn", "2.0") == {"Relu": STEERED_WEIGHT}
+    assert Steering([good]).weights("mnn", "2.0") == {}
+    assert Steering([bad]).weights("other", "2.0") == {}
+    seen = KnownIssue(replace(bad.saved, cause=replace(bad.saved.cause, seen=("1.0", "2.0"))))
+    rarer = [release for release in ("0.9", "1.0", "3.0") if Steering([seen]).weights("mnn", release)]
+    assert rarer == ["1.0", "3.0"], "what a release is older than keeps nothing away from it"
 
 
 def test_an_operator_that_is_never_drawn_is_not_steered_by():
     known = of_mnn(triggered(RELU, score=RELIABLE | {"accuracy": 0.6}))
     known.__dict__["nodes"] = (replace(known.nodes[0], op_type="Normalizer"),)
     assert known.op_types == {"Normalizer"}, f"what the saved model has: got {known.op_types}"
-    assert Steering([known]).weights("mnn") == {}, "what a saved model has may be no operator of the generator's"
+    assert Steering([known]).weights("mnn", "2.0") == {}, "what a saved model has may be no operator of the generator's"
 
 
 def test_cases_are_drawn_by_all_that_the_corpus_knows():
     everything = issues(CORPUS)
     steering = Steering(everything)
     for target in sorted({issue.saved.target for issue in everything}):
-        drawn = bulk.case(1, 1, weights=steering.weights(target))
+        drawn = bulk.case(1, 1, weights=steering.weights(target, "9999"))
         assert drawn.proto.graph.node, f"a case drawn by what is known of {target}: got no node"
 
 
