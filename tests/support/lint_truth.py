@@ -59,10 +59,11 @@ Place = tuple[int, ...]
 
 def alone(
     case: Case, trial: Trial, runner: Runner, places: Mapping[Place, int], seconds: float
-) -> tuple[dict[Place, Verdict], int]:
+) -> tuple[dict[Place, Verdict], set[int], int]:
     """What the target makes of `places`, each given as many runs as it may take, and of each node by itself, as far as
-    they can be cut out; of those that say otherwise with their neighbours, what they say there. And how many were left
-    when `seconds` of CPU were over, half of which are for the first."""
+    they can be cut out; of those that say otherwise with their neighbours, what they say there. Then the nodes that
+    fail by themselves and there, and how many were left when `seconds` of CPU were over, half of which are for the
+    first."""
     start = runner.all_cpu_seconds
     indices, recorded = computing(case.proto.graph), recording(case, runner.reference.record)
     nodes = [case.proto.graph.node[i] for i in indices]
@@ -105,7 +106,7 @@ def alone(
                 left += 1
             else:
                 found[place] = verdict(tuple(sorted({*place, *beside}))) or said
-    return found, left
+    return found, {k for k in itself if (k,) in found and found[k,].failed}, left
 
 
 def main() -> None:
@@ -132,11 +133,10 @@ def main() -> None:
                 place, flaky = tuple(sorted(m.place)), m.cause.status is Status.FLAKY
                 sure[place] = max(sure.get(place, 1), RUNS if flaky else 1)
             try:
-                found, left = alone(case, Trial(case, installed, {}, runner), runner, sure, asked.seconds)
+                found, bad, left = alone(case, Trial(case, installed, {}, runner), runner, sure, asked.seconds)
             except ReferenceError:
                 continue
             nodes = computing(case.proto.graph)
-            bad = {place[0] for place, verdict in found.items() if len(place) == 1 and verdict.failed}
             in_sure = {k for place in sure for k in place}
             possible = in_sure | {k for m in met for k in m.place}
             right = {place: found[place].failed for place in sure if place in found}
