@@ -105,9 +105,9 @@ def write(
     remedies: Sequence[str] = (),
     samples: Sequence[Sample] = (),
     seconds: float = SECONDS,
-) -> None:
+) -> Proof:
     """Write ISSUE.md and, where the text of the target's functions stands by itself, reproduce.py into the saved case
-    `folder`, with a model beside them that does not fail.
+    `folder`, with a model beside them that does not fail; the proof is as they tell it.
 
     The target is run once more, to show what it does, unless it hangs. known: the case that it is known by, whose cause
     is told where it has none of its own. remedies: what makes the failure go away, in words. samples: changed models
@@ -131,7 +131,7 @@ def write(
         observation = _with_stack(observation, trial)
     table = ablation(saved, trial.within(STAGE_SECONDS), proof.claim, seconds / 2)
     told = partial(issue, saved, installed, observation, remedies=remedies, ablation=table)
-    _tested(proof, saved, folder, installed, runner, told)
+    return _tested(proof, saved, folder, installed, runner, told)
 
 
 def _tested(

@@ -23,9 +23,8 @@ from itertools import islice
 from pathlib import Path
 
 from driftnet.findings import corpus
-from driftnet.findings.trial import Trial, watch
-from driftnet.handover import control, handover
-from driftnet.model.verdict import Kind
+from driftnet.handover import handover
+from driftnet.handover.control import Proof
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, environment, is_installed, resolve
 
@@ -62,14 +61,14 @@ def measured(source: Path, out: Path, runner: Runner, pythons: dict[str, str], o
     shutil.copytree(source, folder)
     name = corpus.load(source).target
     installed = resolve(name)
-    handover.write(folder, installed, runner)
+    proof = handover.write(folder, installed, runner)
     python = pythons.get(name, sys.executable)
     if not (folder / "reproduce.py").exists():
         return Ran(source.name, "no script", "", (), "")
     case, said = ran(python, folder, "")
     beside = folder / "without_trigger"
     told = ran(python, folder, str(beside))[0] if beside.exists() else "none"
-    found = islice(_others(folder, installed, runner), others) if others else ()
+    found = islice(_others(folder, proof, installed, runner), others)
     more = [ran(python, folder, str(other))[0] for other in found]
     return Ran(source.name, case, told, tuple(more), said)
 
@@ -81,16 +80,12 @@ def ran(python: str, folder: Path, *arguments: str) -> tuple[str, str]:
     return STATUS.get(done.returncode, f"status {done.returncode}"), "\n".join(done.stdout.splitlines()[-3:])
 
 
-def _others(folder: Path, installed: Installed, runner: Runner) -> Iterator[Path]:
+def _others(folder: Path, proof: Proof, installed: Installed, runner: Runner) -> Iterator[Path]:
     """Models that do not fail, other than the one that the hand-over has chosen, judged as that is: by what the script
     claims, and by the script itself in the sandbox."""
     saved = corpus.load(folder)
-    trial = Trial(saved.case, installed, saved.recipe, runner)
-    verdict, seen = (saved.verdict, None) if saved.kind == Kind.HANG else watch(trial, fresh=True)
-    proof = control.prove(saved, trial, verdict, seen)
-    chosen = (folder / "without_trigger" / "model.onnx").read_bytes() if (folder / "without_trigger").exists() else b""
-    found = [one for one in (*proof.others, proof.control) if one and one.recipe == saved.recipe]
-    for k, one in enumerate(one for one in found if one.case.model != chosen):
+    found = (one for one in proof.others if one is not proof.control and one.recipe == saved.recipe)
+    for k, one in enumerate(found):
         other = folder / f"other_{k}"
         other.mkdir()
         corpus.write_model(one.case, (), other)
