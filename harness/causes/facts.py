@@ -8,7 +8,8 @@ A place is a few nodes of one graph, in the roles 0, 1, ... that a trigger gives
     0.in.0.negative               True                           0.out.0.final             True
     0.any.integer                 False
     1.in.0.made                   "0.out.0"                      0.in.2.shared             "1.in.2"
-    1.in.1.equals                 "0.in.1"                       0.out.0.extended._scale   True
+    1.in.1.equals                 "0.in.1"                       1.attr.perm.equals        "0.attr.perm"
+    0.out.0.extended._scale       True
     0.in.1.raised                 False                          0.twin                     True
     0.passes                      True                           0.moves                    True
     recipe.quantize               "offline"                      opset                     13

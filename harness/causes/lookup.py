@@ -119,6 +119,10 @@ def facts_of(host: Host, place: Place, options: Facts) -> PlaceFacts:
                 if equal := next((other for other, y in constants if _are_equal(x, y)), None):
                     own[f"{here}.equals"] = equal
                 constants.append((here, x))
+        for attribute, value in host.graph.nodes[index].attributes.items() if len(place) > 1 else ():
+            here = f"{role}.attr.{attribute}"
+            if isinstance(value, list) and (equal := first.setdefault(f"{attribute}={value}", here)) != here:
+                own[f"{here}.equals"] = equal
     return PlaceFacts([of_node(host, index) for index in place], own)
 
 

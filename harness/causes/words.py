@@ -379,6 +379,9 @@ def _of_role(atom: Atom) -> str:
         others = atom.value if isinstance(atom.value, tuple) else (atom.value,)
         said = " or ".join(_other(str(value), atom.role) for value in others)
         return f"{_operand(found[1])} {'not ' if atom.test == 'not' else ''}{same} {said}"
+    if (found := re.fullmatch(r"attr\.(\w+)\.equals", fact)) and atom.test in ("is", "not"):
+        said = "not as that" if atom.test == "not" else "as that"
+        return f"`{found[1]}` {said} of the {_ORDINALS[int(str(atom.value).partition('.')[0])]}"
     if fact == "broadcast" and (atom.test, atom.value) in _BROADCAST:
         return _BROADCAST[atom.test, atom.value]
     if fact == "axis.size" and (atom.test, atom.value) in _ALONG:

@@ -364,6 +364,16 @@ def test_constants_of_equal_numbers_are_seen_but_for_single_ones() -> None:
     }
 
 
+def test_lists_of_attributes_that_are_equal_are_seen() -> None:
+    nodes = [
+        helper.make_node("Transpose", [a], [b], perm=perm) for a, b, perm in zip("xtu", "tuy", ((1, 0), (1, 0), (0, 1)))
+    ]
+    found = facts(some(nodes, {"x": grid((2, 3))}, {}, outputs=["y"]))
+    assert {name: value for name, value in found.items() if name.endswith(".equals")} == {
+        "1.attr.perm.equals": "0.attr.perm"
+    }
+
+
 @pytest.mark.parametrize(
     ("atom", "holds"),
     [
@@ -434,9 +444,10 @@ def test_a_trigger_is_a_sentence() -> None:
     assert sentence(HIDDEN) == "Transpose → MatMul, Gemm: Transpose result no graph output"
     atoms = (Atom("0.op", "is", "LSTM"), Atom("1.op", "is", "GRU"), Atom("1.in.2.shared", "in", ("1.in.1", "0.in.1")))
     atoms += (Atom("1.in.4.equals", "not", "1.in.2"),)
+    atoms += (Atom("1.attr.activations.equals", "is", "0.attr.activations"),)
     said = sentence(Trigger(Shape(2, frozenset({(1, 0)})), (Region(atoms),)))
     assert said == "LSTM → GRU: GRU operand 2 the same tensor as operand 1 or operand 1 of the first, " + (
-        "operand 4 not equal to operand 2"
+        "operand 4 not equal to operand 2, `activations` as that of the first"
     )
 
 
