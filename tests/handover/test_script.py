@@ -200,6 +200,14 @@ def test_a_system_that_is_not_there_and_a_script_that_cannot_read_its_data_repro
     assert run(folder).returncode == 2
 
 
+def test_a_heap_that_is_damaged_ends_the_script_where_what_the_target_made_is_freed(tmp_path):
+    """That is after its error, and seldom where the C library does not check."""
+    seen = saved_relu(target="toy", verdict=Verdict(Word.CRASHES, stage="execute", kind="SIGABRT"))
+    result = run(written(seen, f"{TOYS}:DAMAGES", tmp_path))
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "execute ended with SIGABRT" in result.stdout
+
+
 def test_the_script_says_how_it_is_called(tmp_path):
     folder = written(saved_relu(target="toy"), f"{TOYS}:TOY", tmp_path)
     asked = [(["--help"], 0, "usage:"), (["nowhere"], 2, "no model.onnx in nowhere")]

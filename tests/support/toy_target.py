@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -72,6 +73,18 @@ def flawed(
 
 
 FLAWED = replace(TOY, execute=flawed)
+
+
+def damaging(
+    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """Writes a byte behind a block of the heap, where nothing lies."""
+    block = np.empty(2001, np.int8)
+    ctypes.memset(block.ctypes.data + block.nbytes, 1, 1)
+    raise StageError("refused")
+
+
+DAMAGES = replace(TOY, execute=damaging)
 
 
 def failing(model: str, folder: str, options: Options) -> str:
