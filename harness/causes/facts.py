@@ -9,7 +9,7 @@ A place is a few nodes of one graph, in the roles 0, 1, ... that a trigger gives
     0.any.integer                 False
     1.in.0.made                   "0.out.0"                      0.in.2.shared             "1.in.2"
     1.in.1.equals                 "0.in.1"                       1.attr.perm.equals        "0.attr.perm"
-    0.out.0.extended._scale       True
+    0.out.0.extended._scale       True                           0.out.0.declared          False
     0.in.1.raised                 False                          0.twin                     True
     0.passes                      True                           0.moves                    True
     recipe.quantize               "offline"                      opset                     13
@@ -420,6 +420,10 @@ def _of_operand(host: Host, node: Node, k: int, part: str = "", *number: str) ->
             yield f"{key}.like.0", host.of_one_shape(name, node.inputs[0])
         if Trait.BROADCASTS in traits_of(node.op) and node.outputs:
             yield f"{key}.like.out", host.of_one_shape(name, node.outputs[0])
+            shape, result = host.shape(name), host.shape(node.outputs[0])
+            if shape is not None and result is not None and len(result) > 1:
+                sizes = {*shape, result[1]}
+                yield f"{key}.like.channels", None if None in sizes else math.prod(n or 0 for n in shape) == result[1]
         if name in node.inputs[:k]:
             yield f"{key}.repeated", True
     else:
@@ -458,6 +462,7 @@ def _of_result(host: Host, node: Node, k: int, part: str = "", *number: str) -> 
         readers = host.readers.get(name, [])
         yield f"{key}.given", True
         yield f"{key}.final", name in host.graph.outputs
+        yield f"{key}.declared", name in host.typed
         yield f"{key}.readers", len(readers)
         yield from ((f"{key}.extended.{rest}", True) for rest in host.extended.get(name, ()))
         yield f"{key}.reader", host.graph.nodes[readers[0]].op if readers else ""

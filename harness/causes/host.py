@@ -59,6 +59,11 @@ class Host:
         return {*self.graph.outputs, *(name for node in live for name in (*node.inputs, *captured(node)))}
 
     @cached_property
+    def typed(self) -> set[str]:
+        """The results whose types the model itself states."""
+        return {value.name for value in (*self.model.graph.value_info, *self.model.graph.output)}
+
+    @cached_property
     def declared(self) -> Mapping[str, onnx.TypeProto]:
         """Tensor -> its type as declared or inferred."""
         graph = self.model.graph

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -362,6 +363,27 @@ def test_constants_of_equal_numbers_are_seen_but_for_single_ones() -> None:
     assert {name: value for name, value in found.items() if name.endswith((".equals", ".shared"))} == {
         "1.in.1.equals": "0.in.1"
     }
+
+
+def test_a_vector_of_as_many_elements_as_there_are_channels_is_seen() -> None:
+    """Converters take such a one for a bias."""
+    for shape, result, told in [
+        ((3,), (1, 3, 2, 3), True),
+        ((2,), (1, 3, 2, 2), False),
+        ((1, 3, 1, 1), (1, 3, 2, 2), True),
+    ]:
+        found = facts(
+            some([helper.make_node("Add", ["x", "w"], ["y"])], {"x": grid(result)}, {"w": grid(shape)}, outputs=["y"])
+        )
+        assert found["0.in.1.like.channels"] is told, f"{shape} to {result}: {found['0.in.1.like.channels']}"
+
+
+def test_results_whose_types_the_model_states_are_told_from_those_that_are_inferred() -> None:
+    case = some([helper.make_node("Relu", [a], [b]) for a, b in ("xt", "ty")], {"x": grid((2, 3))}, {}, outputs=["y"])
+    model = onnx.ModelProto.FromString(case.model)
+    del model.graph.value_info[:]
+    for known, told in [(case, [True, True]), (replace(case, model=model.SerializeToString()), [False, True])]:
+        assert [facts(known)[f"{role}.out.0.declared"] for role in (0, 1)] == told
 
 
 def test_lists_of_attributes_that_are_equal_are_seen() -> None:
