@@ -222,6 +222,16 @@ def _traffic(rng: Rng) -> Feed:
     return {"x": (on[None] * (rng.random((2, 15, 600)) < 0.6)).astype(np.float32)}
 
 
+def _candidates(rng: Rng) -> Feed:
+    """Six detectors with eight phases that each may serve, as the network of pairs describes them: one is likely, and
+    what was left out before has no embedding."""
+    logit, kept = rng.normal(-4, 2, (6, 8)), rng.random((6, 8)) < 0.7
+    logit[np.arange(6), rng.integers(0, 8, 6)] += 8
+    described = rng.normal(0, 1, (6, 8, 128)) * kept[..., None]
+    fed = {"logit": np.where(kept, logit, -1e4), "Z": described, "act": rng.random(6) < 0.9}
+    return {name: x.astype(np.float32) for name, x in fed.items()}
+
+
 def _name(rng: Rng) -> Feed:
     """Three names of 4 to 9 letters, the shorter ones padded."""
     lengths = rng.integers(4, 10, 3)
@@ -540,6 +550,9 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "thai_characters": _windows_of_characters("input_1", "input_2"),
     "thai_lstm": _windows_of_characters("input1", "input2", "input3"),
     "traffic_pairs": _traffic,
+    "traffic_functions": _candidates,
+    "traffic_phases": lambda rng: {"X": rng.gamma(0.6, 0.8, (5, 261))},
+    "traffic_votes": lambda rng: {"X": rng.beta(0.5, 2, (5, 46))},
     "name_encoder": _name,
     "name_decoder": _spelling,
     "sleep_spindles": _sleep,
