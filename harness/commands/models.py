@@ -30,7 +30,7 @@ from driftnet.model import external_data
 from driftnet.model.feeds import demand_dims, feeds_beside, made_up, read_feeds
 from driftnet.model.inspect import Case, Feed, elements, graph_inputs, nodes
 from driftnet.model.verdict import FAILURES, Verdict, Word
-from driftnet.oracle.artifact.verified.calibration import ranges_of
+from driftnet.oracle.artifact.verified.calibration import CALIBRATED_ELSEWHERE, ranges_of
 from driftnet.oracle.tolerances.table import CUT_OFF, FOREIGN
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.run.reference import ReferenceError
@@ -147,6 +147,7 @@ def check(
     if settings.out:
         make_folder(Path(settings.out))
     feeds, samples = _fed(model, proto, settings.inputs, settings.calibration)
+    elsewhere = _calibrated_elsewhere(feeds, samples)  # of feeds that are made up nothing is
     invented = () if feeds else tuple(value.name for value in graph_inputs(proto))
     feeds = feeds or (made_up(proto, settings.dims),)
     case = external_data.case(proto, model, feeds, samples, {"file": model.name})
@@ -158,14 +159,15 @@ def check(
     used = np.frombuffer(mmap.mmap(-1, 8))  # CPU seconds; what a fork writes there is seen here
 
     def work(tell: Callable[[str], None]) -> bytes:
-        return msgspec.msgpack.encode(_checked(case, runs, settings, known_issues, tell, used), enc_hook=plain_number)
+        result = _checked(case, runs, settings, known_issues, tell, used, elsewhere)
+        return msgspec.msgpack.encode(result, enc_hook=plain_number)
 
     data = at_risk(work, tell)
     if data is None:
         left = max(0.0, settings.budget_of(case) - float(used[0]) / len(runs))
         if used[0]:
             tell(f"the process that judged was lost: all is done again, apart, with a budget of {left:.0f} CPU seconds")
-        result = _checked(case, runs, replace(settings, budget=left), known_issues, tell, used)
+        result = _checked(case, runs, replace(settings, budget=left), known_issues, tell, used, elsewhere)
     else:
         result = msgspec.msgpack.decode(data)
     needless = ["dims, for inputs are given"] if settings.dims and not invented else []
@@ -174,7 +176,6 @@ def check(
             **one,
             "made_up": list(invented),
             "misdeclared": misdeclared,
-            "calibrated_elsewhere": [] if invented else one["calibrated_elsewhere"],
             "ignored": needless + ([] if calibrates else ["calibration, for this recipe takes no samples"]),
         }
         for one, calibrates in zip(result["targets"], sampled)
@@ -189,8 +190,10 @@ def _checked(
     known_issues: Sequence[KnownIssue],
     tell: Callable[[str], None],
     used: np.ndarray,
+    elsewhere: Sequence[str],
 ) -> dict[str, Any]:
-    """What `check` gives, but for what is told of the inputs; `used` holds CPU seconds, up to what was told last."""
+    """What `check` gives, but for what is told of the inputs; `used` holds CPU seconds, up to what was told last; where
+    inputs are calibrated `elsewhere`, no word is said about the numbers that come out."""
     with _runner(case, settings.timeout, settings.memory_gib) as runner:
         results, before = list[dict[str, Any]](), runner.all_cpu_seconds
 
@@ -200,7 +203,7 @@ def _checked(
 
         for one, chosen in runs:
             try:
-                results.append(_check_one(Trial(case, one, chosen, runner), settings, known_issues, telling))
+                results.append(_check_one(Trial(case, one, chosen, runner), settings, known_issues, telling, elsewhere))
             except KeyboardInterrupt:
                 if not results:
                     raise
@@ -259,7 +262,7 @@ def _calibrated_elsewhere(feeds: Sequence[Feed], samples: Sequence[Feed]) -> lis
         x = np.concatenate([feed[name].ravel() for feed in feeds])
         cut = float(np.mean((x < min(least, 0)) | (x > max(most, 0))))  # quantizers make room for 0
         here, there = max(-low, high), max(-least, most)
-        if cut >= CUT_OFF or 0 < here * FOREIGN <= there:
+        if cut >= CUT_OFF or (0 < here * FOREIGN <= there and x.size > len(feeds)):  # one number, as a time, may be any
             much = f"{cut:.1%} of the inputs are cut off" if cut >= CUT_OFF else f"{there / here:.3g} times as large"
             said = f"calibration data are in [{least:.6g}, {most:.6g}], the inputs in [{low:.6g}, {high:.6g}]: {much}"
             told.append(f"{name!r} is calibrated on other data: {said}")
@@ -281,15 +284,22 @@ def _hand_over(folder: Path, installed: Installed, runner: Runner, **said: Any) 
 
 
 def _check_one(
-    trial: Trial, settings: CheckSettings, known_issues: Sequence[KnownIssue], tell: Callable[[str], None]
+    trial: Trial,
+    settings: CheckSettings,
+    known_issues: Sequence[KnownIssue],
+    tell: Callable[[str], None],
+    elsewhere: Sequence[str],
 ) -> dict[str, Any]:
     runner, name, out = trial.runner, trial.target.name, Path(settings.out) if settings.out else None
-    fed = trial.case.feeds, trial.case.calibration
     runs_before, cpu_before = runner.target_runs, runner.all_cpu_seconds
     known = {issue.id: issue.saved for issue in known_issues}
     checked = checks.check(
         trial, known_issues, seconds=settings.budget_of(trial.case), tell=lambda text: tell(f"{name}: {text}")
     )
+    elsewhere = elsewhere if trial.calibrates else ()
+    if elsewhere and (checked.verdict.word is Word.AGREES or (checked.verdict.failed and checked.verdict.in_values)):
+        message = "no word on this target: --calibration is not of data like --inputs; bring both to the same scale"
+        checked = replace(checked, verdict=Verdict(Word.ABSTAINS, message=message, rule=CALIBRATED_ELSEWHERE))
     result = checked.as_json()
     inner = {name for node in trial.case.proto.graph.node for name in node.output}
     inner -= {value.name for value in trial.case.proto.graph.output}
@@ -335,7 +345,7 @@ def _check_one(
         **result,
         "at_fault": at_fault or checked.verdict.stage,
         "cause": _cause_of(known[checked.known]) if checked.known in known else "",
-        "calibrated_elsewhere": _calibrated_elsewhere(*fed) if trial.calibrates else [],
+        "calibrated_elsewhere": list(elsewhere),
         "usable": not trial.quantizes or _usable(checked.end_to_end),
         "accepted": settings.accept if accepted and checked.verdict.word is not Word.AGREES else "",
         "blame": _blame(checked.verdict, name),
@@ -370,6 +380,8 @@ def _said_of(saved: corpus.SavedCase, failing: Case, trial: Trial) -> str:
 def _blame(verdict: Verdict, target: str) -> str:
     if verdict.failed:
         return target
+    if verdict.rule == CALIBRATED_ELSEWHERE:
+        return "calibration"
     if verdict.word is Word.INVALID:
         return "model"
     broke = verdict.word is Word.ABSTAINS and verdict.message.startswith("the reference")

@@ -24,7 +24,7 @@ from driftnet.model.operators import Trait, full_name, having
 from driftnet.model.submodel import Recording, UnrecordedError, submodel
 from driftnet.model.verdict import Kind, Verdict, Word
 from driftnet.model.windows import Judged, survey
-from driftnet.oracle.artifact.verified.calibration import Calibration, ranges_of
+from driftnet.oracle.artifact.verified.calibration import CALIBRATED_ELSEWHERE, Calibration, ranges_of
 from driftnet.oracle.artifact.verified.comparison import Problem, label
 from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.execution import execution, nodes_as_written, saturates
@@ -58,7 +58,8 @@ _HINT = "driftnet audit FLOAT.onnx QUANTIZED.onnx takes a float model and what a
 class Audit:
     """What an audit found.
 
-    verdict   "diverges" where there is a problem, else "agrees"; "abstains" where less than ENOUGH was compared
+    verdict   "diverges" where there is a problem, else "agrees"; "abstains" where less than ENOUGH was compared, or
+              nothing is wrong but that it was calibrated on other data
     vouched   share of the float model's nodes that were found in the artifact and could be compared
     unmatched   (name, operator) of those that were not
     end_to_end  what the quantized model loses at each output, executed as it is written: right is not yet usable
@@ -171,8 +172,9 @@ def _audited(
     serious = _distinct(problem for problem in problems if not problem.mild)
     notes = tuple(problem for problem in serious[:MOST_TRIED] if _does_nothing(problem, case, recorded, runner))
     serious = tuple(problem for problem in serious if problem not in notes)
+    accuses = any(problem.about[:1] != (CALIBRATED_ELSEWHERE,) for problem in serious)
     return Audit(
-        Word.DIVERGES if serious else Word.AGREES if vouched >= ENOUGH else Word.ABSTAINS,
+        Word.DIVERGES if accuses else Word.ABSTAINS if serious or vouched < ENOUGH else Word.AGREES,
         serious,
         round(vouched, 4),
         len({problem.where for problem in problems if problem.mild}),

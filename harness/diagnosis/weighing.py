@@ -19,7 +19,7 @@ from driftnet.model.windows import live_nodes
 from driftnet.oracle.judge import cut_tensors, of_nearest_codes, of_wrong_weights
 from driftnet.oracle.tolerances.table import LEAST_CHANGE, LEAST_SHARE, LOST
 from driftnet.reduce.problem import ExhaustedError
-from driftnet.run.reference import ReferenceError
+from driftnet.run.reference import Reference, ReferenceError
 
 CUTTING = "codes that are cut, not rounded"
 """What excuses a part whose results are whole codes, but not the nearest, as its target declares."""
@@ -116,7 +116,17 @@ def _impact(
         if pair:
             return impact(inquiry.case, fault, pair[0], outputs, reference, innocent=pair[1])
     noisy = trial.quantizes and fault.verdict.tier not in WITHOUT_NOISE
-    return impact(inquiry.case, fault, seen.outputs, outputs, reference, noisy=noisy)
+    innocent = _as_written(fault, seen, recorded) if noisy and fault.verdict.stage == "execute" else None
+    return impact(inquiry.case, fault, seen.outputs, outputs, reference, innocent, noisy=noisy)
+
+
+def _as_written(fault: Fault, seen: Observation, reference: Reference) -> Sequence[Mapping[str, np.ndarray]] | None:
+    """What the quantized part gives where it is executed as it is written; None where that is no ONNX model."""
+    if seen.artifact.model is None:
+        return None
+    with contextlib.suppress(ReferenceError):
+        return reference.outputs(replace(fault.case, model=seen.artifact.model))
+    return None
 
 
 def weigh_excuses(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found) -> None:

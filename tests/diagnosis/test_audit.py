@@ -330,6 +330,8 @@ def test_a_range_that_cuts_much_of_an_input_off_is_wrong_and_the_zero_point_wher
     feed = {"x": np.linspace(0, 1, 8, dtype=np.float32).reshape(2, 4)}
     found = audit.audit(FLOAT, quantized, [feed], runner, alike=True)
     assert [problem.where for problem in found.problems] == [place], found.problems
+    mistaken = place == "xs"  # the inputs may be others than those of calibration, and nobody quantized wrongly
+    assert found.verdict is (Word.ABSTAINS if mistaken else Word.DIVERGES), found.problems
 
 
 def test_an_infinite_scale_is_told_first(runner):

@@ -22,13 +22,14 @@ from driftnet.diagnosis.localize import Fault
 from driftnet.diagnosis.result import Diagnosis
 from driftnet.findings import corpus, explaining, pipeline, pursuing
 from driftnet.findings.explaining import Effort
-from driftnet.findings.issues import KnownIssue
+from driftnet.findings.issues import KnownIssue, issues
 from driftnet.findings.pipeline import Examination, examine
 from driftnet.findings.trial import TOO_MUCH, Confirmed, Trial, watch
 from driftnet.model.case import Case
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier, Verdict, Word
 from driftnet.model.windows import Judged
+from driftnet.oracle.tolerances.table import LOST
 from driftnet.reduce import passes, reducer
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.subgraphs import entered
@@ -603,7 +604,9 @@ def test_a_net_inside_an_if_is_entered_and_its_fault_named(runner):
 
 
 @pytest.mark.parametrize(("factor", "said"), [(255, "255 times as large"), (0.5, "are cut off"), (2, None)])
-def test_inputs_that_are_not_like_the_data_of_calibration_are_told_first(tmp_path, capsys, factor, said):
+def test_inputs_that_are_not_like_the_data_of_calibration_are_a_mistake_that_is_told_first(
+    tmp_path, capsys, factor, said
+):
     x = np.linspace(0, 1, 9, dtype=np.float32)
     (tmp_path / "one.onnx").write_bytes(one_node("LeakyRelu", x).model)
     for name, scale in {"inputs": 1, "calibration": factor}.items():
@@ -615,7 +618,7 @@ def test_inputs_that_are_not_like_the_data_of_calibration_are_told_first(tmp_pat
     first = capsys.readouterr().out.splitlines()[:3]
     assert ("of little use" in first[0], end.value.code) == (bool(said), 2 if said else 0), first
     told = [line for line in first if "is calibrated on other data" in line]
-    assert len(told) == bool(said), first
+    assert (len(told), end.value.code) == ((1, 2) if said else (0, 0)), first
     assert all(said in line for line in told), f"{said}: {told}"
 
 
@@ -725,6 +728,23 @@ def test_a_known_fault_is_handed_over_as_the_case_it_is_known_by(tmp_path, capsy
     for text, called in ((told, "no failure of the model"), (page, "No failure of the model")):
         assert f"{called} (off-by-one-step)" in text
         assert "nodes at fault" not in text.lower()
+
+
+def test_what_quantizing_loses_is_not_put_down_to_the_step_of_a_kernel_that_it_goes_through(tmp_path, runner):
+    """A mask of -10000 leaves nothing of the scores beside it, whose Softmax is a step low, too."""
+    corpus.save(corpus.load(saved_case("9804cf0d")), tmp_path)
+    rng = np.random.default_rng(0)
+    x, mask = rng.normal(0, 3, (8, 8)), np.where(rng.random((8, 8)) < 0.5, -1e4, 0)
+    mask[0] = [0, *7 * [-1e4]]
+    feed = {"x": x.astype(np.float32), "mask": mask.astype(np.float32)}
+    both = [helper.make_node("Add", ["x", "mask"], ["a"]), helper.make_node("Softmax", ["a"], ["y"])]
+    case = models.case(both, feed, outputs=[("y", TensorProto.FLOAT, x.shape)])
+    checked = check(Trial(case, resolve("onnxruntime-quant"), {}, runner), issues(tmp_path))
+    (fault,) = checked.diagnoses
+    assert checked.end_to_end[0].change > LOST, "nothing is lost, so nothing is tested"
+    assert (checked.verdict.word, checked.verdict.rule) == (Word.AGREES, "off-by-one-step"), checked.verdict.message
+    assert fault.impact is not None
+    assert fault.impact < 0.01, f"a step of one weight of 64 explains {fault.impact:.0%} of the error"
 
 
 def test_what_is_known_is_called_by_its_cause_and_told_with_the_default_that_mends_it(tmp_path, capsys):

@@ -12,6 +12,9 @@ from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.question.question import Question
 
 Range = tuple[float, float]
+CALIBRATED_ELSEWHERE = "calibrated on other data"
+"""What a problem is `about` where the data of calibration, or those of the audit, are not what the model is made for: a
+mistake in what was given, which says nothing of who quantized it."""
 
 
 @dataclass(frozen=True)

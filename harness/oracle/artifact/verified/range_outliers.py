@@ -18,6 +18,7 @@ What an operator cannot give, whatever it reads, no range has to hold.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from driftnet.model.graph import Graph, Values
@@ -63,11 +64,24 @@ class Proportion:
     of_kind: float = 0.0
 
 
+class Outlier(NamedTuple):
+    """A proportion that stands out: how many times the median of all it is, and what that may be.
+
+    elsewhere   it is the data of calibration, or these, that are not what the model is made for
+    """
+
+    proportion: Proportion
+    error: float
+    bound: float
+    words: str
+    elsewhere: bool = False
+
+
 def outliers(
     model: Graph, proportions: Sequence[Proportion], records: Sequence[Values], alike: bool
-) -> Iterator[tuple[Proportion, float, float, str]]:
-    """(a proportion, how many times the median of all it is, what that may be, words) of each that stands out, from all
-    that nodes link it with too; where data said to be alike are others, because an input has another range, of inputs.
+) -> Iterator[Outlier]:
+    """Each proportion that stands out, from all that nodes link it with too; where data said to be alike are others,
+    because an input has another range, those of inputs.
 
     Of made-up data no input is judged, whose size was chosen.
     """
@@ -105,12 +119,13 @@ def outliers(
         cut = cut_off(p, records)
         if cut >= GIVEN_UP if log2 < 0 else exact or (size >= LARGE and len(judged) >= MANY):
             rest = f", and cuts {cut:.1%} of it off" if cut >= GIVEN_UP else ""
-            yield p, 2 ** abs(log2), 2**least, f"{2**log2:.3g} times the proportion of the other tensors{rest}"
+            what = f"{2**log2:.3g} times the proportion of the other tensors{rest}"
+            yield Outlier(p, 2 ** abs(log2), 2**least, what)
 
 
 def _of_other_inputs(
     model: Graph, proportions: Sequence[Proportion], inputs: Sequence[Proportion], records: Sequence[Values]
-) -> Iterator[tuple[Proportion, float, float, str]]:
+) -> Iterator[Outlier]:
     """Those of the `inputs` whose range cuts off much of what is given for them; and those of which the range is far
     wider than that, or of what is made of them alone."""
     common = 2 ** float(np.median([p.log2 for p in proportions if not bounds(model, moved_from(model, p.name))] or [0]))
@@ -118,7 +133,8 @@ def _of_other_inputs(
     for p in proportions:
         size, source = sum(record[p.name].size for record in records), mapped_from(model, p.name, known)
         if p in inputs and (cut := cut_off(p, records)) >= CUT_OFF:
-            yield p, cut, float(CUT_OFF), f"{cut:.1%} of these inputs are cut off; was it calibrated on others?"
+            what = f"{cut:.1%} of these inputs are cut off; was it calibrated on others?"
+            yield Outlier(p, cut, float(CUT_OFF), what, True)
         elif p.log2 < np.log2(FOREIGN) or source not in model.inputs or source in known - {p.name}:
             continue
         elif common >= FOREIGN or size >= LARGE:  # one number, as a time, may be anything that calibration saw
@@ -126,7 +142,8 @@ def _of_other_inputs(
             said = f"{factor:.3g} times what these inputs give"
             if common >= FOREIGN:
                 said = f"all ranges are about {common:.3g} times what these inputs give, this one {factor:.3g} times"
-            yield p, factor, float(FOREIGN), f"{said}; was it calibrated on [0, 255] or so, and used on others?"
+            what = f"{said}; was it calibrated on [0, 255] or so, and used on others?"
+            yield Outlier(p, factor, float(FOREIGN), what, True)
 
 
 def cut_off(p: Proportion, records: Sequence[Values]) -> float:

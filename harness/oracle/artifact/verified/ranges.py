@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from driftnet.model.graph import Graph, Node
-from driftnet.oracle.artifact.verified.calibration import Calibration, Range, largest_of
+from driftnet.oracle.artifact.verified.calibration import CALIBRATED_ELSEWHERE, Calibration, Range, largest_of
 from driftnet.oracle.artifact.verified.comparison import Comparison, Problem, problem_of
 from driftnet.oracle.artifact.verified.constants import CODES
 from driftnet.oracle.artifact.verified.dequantized import Numbers
@@ -70,17 +70,26 @@ class _Checker:
                 with suppress(Undecided):
                     self.range(rounding, shared, tensors[rounding.real])
         records, alike = self.calibration.records, self.calibration.alike
-        for p, error, bound, what in outliers(self.c.model, self.proportions, records, alike):
+        for p, error, bound, what, elsewhere in outliers(self.c.model, self.proportions, records, alike):
             if shifted := self.is_shifted(p):
                 what = f"as wide, but moved, and cuts {cut_off(p, records):.1%} of it off: the zero point is wrong"
             message = f"{self.told(p.name, p.found, p.seen)}: {what}"
-            self.add(p.rounding, p.rounding.node, error, bound, message, shifted=shifted)
+            about = (CALIBRATED_ELSEWHERE, p.name) if elsewhere and not shifted else ()
+            self.add(p.rounding, p.rounding.node, error, bound, message, shifted=shifted, about=about)
 
     def add(
-        self, rounding: Rounding, node: Node, error: float, bound: float, message: str, *, shifted: bool = False
+        self,
+        rounding: Rounding,
+        node: Node,
+        error: float,
+        bound: float,
+        message: str,
+        *,
+        shifted: bool = False,
+        about: tuple[str, ...] = (),
     ) -> None:
         where = rounding.format.zero_point if shifted else rounding.format.scale
-        self.problems.append(problem_of(node, "parameter", error, bound, message, where=where))
+        self.problems.append(replace(problem_of(node, "parameter", error, bound, message, where=where), about=about))
 
     def is_shifted(self, p: Proportion) -> bool:
         """Whether a range is as wide as that of the data, [min, 0, max], and stands elsewhere."""
@@ -149,8 +158,7 @@ class _Checker:
             message += f"; {_lent_by(lenders[0])}"
         format = rounding.format
         about = ("range", own[0], format.scale, format.zero_point)
-        self.add(rounding, [*lenders, rounding.node][0], error, COVERED, message)
-        self.problems[-1] = replace(self.problems[-1], about=about)
+        self.add(rounding, [*lenders, rounding.node][0], error, COVERED, message, about=about)
 
     def half_is_missed(self, rounding: Rounding, found: Range, own: Sequence[str], lent: Mapping[str, Node]) -> bool:
         """Whether a range ends at 0, the tensor is of both signs, and not only a Relu or Clip sees it rounded so.
