@@ -24,7 +24,7 @@ from driftnet.model.operators import Trait, full_name, having
 from driftnet.model.submodel import Recording, UnrecordedError, submodel
 from driftnet.model.verdict import Kind, Verdict, Word
 from driftnet.model.windows import Judged, survey
-from driftnet.oracle.artifact.verified.calibration import CALIBRATED_ELSEWHERE, Calibration, ranges_of
+from driftnet.oracle.artifact.verified.calibration import CALIBRATED_ELSEWHERE, RANGE, Calibration, ranges_of
 from driftnet.oracle.artifact.verified.comparison import Problem, label
 from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.execution import execution, nodes_as_written, saturates
@@ -172,7 +172,9 @@ def _audited(
     serious = _distinct(problem for problem in problems if not problem.mild)
     notes = tuple(problem for problem in serious[:MOST_TRIED] if _does_nothing(problem, case, recorded, runner))
     serious = tuple(problem for problem in serious if problem not in notes)
-    accuses = any(problem.about[:1] != (CALIBRATED_ELSEWHERE,) for problem in serious)
+    about = {problem.about[:1] for problem in serious}
+    elsewhere = (CALIBRATED_ELSEWHERE,) in about  # of which the ranges of what is behind the input come
+    accuses = not about <= ({(CALIBRATED_ELSEWHERE,), (RANGE,)} if elsewhere else set())
     return Audit(
         Word.DIVERGES if accuses else Word.ABSTAINS if serious or vouched < ENOUGH else Word.AGREES,
         serious,

@@ -315,10 +315,10 @@ def test_an_activation_that_is_fused_carries_the_error_of_what_it_is_fused_with(
     assert [(layer.node, layer.op_type) for layer in found.in_float] == [("gemm", "Gemm")], found.in_float
 
 
-@pytest.mark.parametrize(("end", "place"), [(0.6, "xz"), (1.0, "xs")])
+@pytest.mark.parametrize(("end", "place"), [(0.6, "xz"), (1 / 4, "xs"), (1 / 255, "xs")])
 def test_a_range_that_cuts_much_of_an_input_off_is_wrong_and_the_zero_point_where_it_is_as_wide(runner, end, place):
-    """The input is in [0, 1], and rounded within a range as wide that is moved, or of a quarter of that."""
-    step = np.float32(1 / 255 if place == "xz" else 1 / 1020)
+    """The input is in [0, 1], and rounded within a range as wide that is moved, or of a part of that."""
+    step = np.float32((1 if place == "xz" else end) / 255)
     rounded = [
         helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
         helper.make_node("DequantizeLinear", ["q", "xs", "xz"], ["d"]),

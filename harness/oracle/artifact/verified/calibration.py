@@ -12,9 +12,9 @@ from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.question.question import Question
 
 Range = tuple[float, float]
-CALIBRATED_ELSEWHERE = "calibrated on other data"
-"""What a problem is `about` where the data of calibration, or those of the audit, are not what the model is made for: a
-mistake in what was given, which says nothing of who quantized it."""
+RANGE, CALIBRATED_ELSEWHERE = "range", "calibrated on other data"
+"""What a problem of an activation's range is `about`; and of an input's, where the data of calibration, or those of the
+audit, are not what the model is made for: a mistake in what was given, which says nothing of who quantized it."""
 
 
 @dataclass(frozen=True)

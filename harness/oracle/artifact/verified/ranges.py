@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from driftnet.model.graph import Graph, Node
-from driftnet.oracle.artifact.verified.calibration import CALIBRATED_ELSEWHERE, Calibration, Range, largest_of
+from driftnet.oracle.artifact.verified.calibration import CALIBRATED_ELSEWHERE, RANGE, Calibration, Range, largest_of
 from driftnet.oracle.artifact.verified.comparison import Comparison, Problem, problem_of
 from driftnet.oracle.artifact.verified.constants import CODES
 from driftnet.oracle.artifact.verified.dequantized import Numbers
@@ -74,7 +74,7 @@ class _Checker:
             if shifted := self.is_shifted(p):
                 what = f"as wide, but moved, and cuts {cut_off(p, records):.1%} of it off: the zero point is wrong"
             message = f"{self.told(p.name, p.found, p.seen)}: {what}"
-            about = (CALIBRATED_ELSEWHERE, p.name) if elsewhere and not shifted else ()
+            about = () if shifted else (CALIBRATED_ELSEWHERE if elsewhere else RANGE, p.name)
             self.add(p.rounding, p.rounding.node, error, bound, message, shifted=shifted, about=about)
 
     def add(
@@ -157,7 +157,9 @@ class _Checker:
         if lenders:
             message += f"; {_lent_by(lenders[0])}"
         format = rounding.format
-        about = ("range", own[0], format.scale, format.zero_point)
+        elsewhere = self.calibration.alike and moved_from(self.c.model, own[0]) in self.c.model.inputs
+        message += "; was it calibrated on others?" if elsewhere else ""
+        about = (CALIBRATED_ELSEWHERE if elsewhere else RANGE, own[0], format.scale, format.zero_point)
         self.add(rounding, [*lenders, rounding.node][0], error, COVERED, message, about=about)
 
     def half_is_missed(self, rounding: Rounding, found: Range, own: Sequence[str], lent: Mapping[str, Node]) -> bool:
