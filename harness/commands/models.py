@@ -215,9 +215,8 @@ def _checked(
 
 def check_status(result: Mapping[str, Any]) -> int:
     """The exit status of `check`: 1 for a failure, 3 when every failure is known, 2 when something was not judged, or
-    what is no new failure was interrupted, or where calibration on other data than the inputs left nothing of an
-    output; what is accepted counts as agreement, and what a release of a target does not support under one recipe only,
-    as in a sweep, is passed over."""
+    what is no new failure was interrupted, or calibration is on other data than the inputs; what is accepted counts as
+    agreement, and what a release of a target does not support under one recipe only, as in a sweep, is passed over."""
     right = {(r["target"], r["release"]) for r in result["targets"] if r["verdict"] == Word.AGREES or r["accepted"]}
     rest = [r for r in result["targets"] if r["verdict"] != Word.AGREES and not r["accepted"]]
     rest = [r for r in rest if r["verdict"] != Word.REJECTS or (r["target"], r["release"]) not in right]
@@ -226,13 +225,12 @@ def check_status(result: Mapping[str, Any]) -> int:
         return 1
     if any(r.get("interrupted") for r in result["targets"]):
         return 2
-    return 3 if failures else 2 if rest or any(map(is_miscalibrated, result["targets"])) else 0
+    return 3 if failures else 2 if rest else 0
 
 
 def is_miscalibrated(told: Mapping[str, Any]) -> bool:
-    """Whether a target is right, and its result of no use, for it was calibrated on other data."""
-    useless = told["verdict"] == Word.AGREES and not told["usable"] and not told["accepted"]
-    return useless and bool(told["calibrated_elsewhere"])
+    """Whether no word is said on a target, for it was calibrated on other data."""
+    return bool(told["rule"] == CALIBRATED_ELSEWHERE)
 
 
 def _runner(case: Case, timeout: float, memory_gib: float) -> Runner:
