@@ -56,7 +56,7 @@ def installed(tmp_path_factory):
     shutil.rmtree(folder / "source")
     venv.create(folder / "venv", symlinks=True)
     python = folder / "venv" / "bin" / "python"
-    run(*pip, "--python", python, "install", *offline, *folder.glob("*.whl"))
+    run(*pip, "--python", python, "install", *offline, "--no-compile", *folder.glob("*.whl"))
     site = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     return python, site
