@@ -13,7 +13,7 @@ A place is a few nodes of one graph, in the roles 0, 1, ... that a trigger gives
     0.in.1.raised                 False                          0.twin                     True
     0.passes                      True                           0.moves                    True
     recipe.quantize               "offline"                      opset                     13
-    named                         True
+    named                         True                           symbolic                      False
 
 A value that only a run could tell (the sign of what a graph input is fed) is None: unknown. What has no meaning at a
 place, such as the strides of an Add, has no fact.

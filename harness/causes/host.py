@@ -119,6 +119,12 @@ class Host:
         return len({node.name for node in nodes}) == len(nodes)
 
     @cached_property
+    def symbolic(self) -> bool:
+        """Whether an input of the model has a dim of no fixed size: a session of it may be given others."""
+        fed = [self.declared[name].tensor_type for name in self.graph.inputs if name in self.declared]
+        return any(_size(dim) is None for tensor in fed for dim in tensor.shape.dim)
+
+    @cached_property
     def twins(self) -> frozenset[str]:
         """What a node makes that one before it makes too: of the same operands, or equal constants, by the same
         attributes."""

@@ -97,7 +97,8 @@ def of_node(host: Host, index: int) -> NodeFacts:
 
 def around(host: Host, options: Facts) -> dict[str, Value]:
     """The facts of a model and of a recipe, which are those of no place. options: of the recipe (`recipe_facts`)."""
-    return {"opset": host.graph.opset, "named": host.named, "fed": bool(host.graph.inputs), **options}
+    own = {"opset": host.graph.opset, "named": host.named, "fed": bool(host.graph.inputs), "symbolic": host.symbolic}
+    return {**own, **options}
 
 
 def facts_of(host: Host, place: Place, options: Facts) -> PlaceFacts:

@@ -209,7 +209,10 @@ def _leaves_floats(atom: Atom) -> bool:
 
 _ALGORITHM = re.compile(r"attr\.approximate(\..+)?")
 """Attributes by which an operator computes something else: who states another has another model."""
-_IN_HAND = (r"recipe\.", r"attr\.", r"opset", r"in\.\d+\.(from|initializer|given)", r"in\.\d+\.(dtype|symbolic|rank)")
+_IN_HAND = (
+    *(r"recipe\.", r"attr\.", r"opset", r"symbolic"),
+    *(r"in\.\d+\.(from|initializer|given)", r"in\.\d+\.(dtype|symbolic|rank)"),
+)
 """Facts that somebody can change without changing what a model computes, or nearly so, the easiest first."""
 
 
@@ -463,11 +466,17 @@ def _called(slot: str) -> dict[str, str]:
     }
 
 
+_OF_THE_MODEL = {
+    "named": ("nodes with names of their own", "nodes that share a name"),
+    "fed": ("a model with inputs", "a model without inputs"),
+    "symbolic": ("a model with an input of symbolic size", "a model whose inputs have fixed sizes"),
+}
+"""What a fact of the whole model says, and what its opposite."""
+
+
 def _general(atom: Atom) -> str:
-    if atom.fact == "named":
-        return "nodes with names of their own" if atom.value == (atom.test == "is") else "nodes that share a name"
-    if atom.fact == "fed":
-        return "a model with inputs" if atom.value == (atom.test == "is") else "a model without inputs"
+    if atom.fact in _OF_THE_MODEL:
+        return _OF_THE_MODEL[atom.fact][atom.value != (atom.test == "is")]
     return f"under {_option(atom)}" if atom.fact.startswith(_RECIPE) else _tested(atom.fact, atom)
 
 

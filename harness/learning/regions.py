@@ -35,7 +35,7 @@ COSTS: Sequence[tuple[str, float]] = (
     (r"\.like\.(0|out|channels)$|\.symbolic$|inputs$|outputs$|\.final$", 0.25),
     (r"\.in\.\d\.(negative|positive|zeros?|minus|finite|nan|whole|halves|raised|tied)$", 0.3),
     (r"\.initializer$|\.by$|\.declared$|\.maker$|\.reader$|\.readers$", 0.35),
-    (r"^opset$", 0.35),
+    (r"^opset$|^symbolic$", 0.35),
     (r"\.dim\.", 0.8),
     (r".", 1.0),
 )

@@ -240,6 +240,17 @@ def test_a_model_without_inputs_is_told() -> None:
     assert sentence(said) == "RandomNormal; a model without inputs"
 
 
+def test_a_model_that_may_be_given_other_sizes_is_told() -> None:
+    """Of MNN's sessions a resize of one input may leave another's results stale."""
+    fixed = one("Relu", grid((2, 3)))
+    free = onnx.load_from_string(fixed.model)
+    free.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "n"
+    model = replace(fixed, model=free.SerializeToString())
+    assert [facts(case)["symbolic"] for case in (fixed, model)] == [False, True]
+    said = Trigger(Shape(), (Region((Atom("0.op", "is", "Relu"), Atom("symbolic", "is", True))),))
+    assert sentence(said) == "Relu; a model with an input of symbolic size"
+
+
 @pytest.mark.parametrize(
     ("between", "scale", "zero", "on_grid"),
     [
