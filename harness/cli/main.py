@@ -291,7 +291,8 @@ def check(model: Path, quantize: str | None, **given: Any) -> Told:
 
     Exit status: 0 agrees, is accepted, or is known to be off by one rounding step; 1 diverges, fails, crashes or hangs
     (3 when known); 2 rejects, invalid, abstains, or a mistake in what was given, as calibration on other data than the
-    inputs. Of a sweep, what a target does not support is passed over where it agrees under other options.
+    inputs by which an output is lost. Of a sweep, what a target does not support is passed over where it agrees under
+    other options.
 
     \b
     Examples: driftnet check model.onnx --target mnn

@@ -215,8 +215,9 @@ def _checked(
 
 def check_status(result: Mapping[str, Any]) -> int:
     """The exit status of `check`: 1 for a failure, 3 when every failure is known, 2 when something was not judged, or
-    what is no new failure was interrupted, or calibration is on other data than the inputs; what is accepted counts as
-    agreement, and what a release of a target does not support under one recipe only, as in a sweep, is passed over."""
+    what is no new failure was interrupted, or where calibration on other data than the inputs lost an output; what is
+    accepted counts as agreement, and what a release of a target does not support under one recipe only, as in a sweep,
+    is passed over."""
     right = {(r["target"], r["release"]) for r in result["targets"] if r["verdict"] == Word.AGREES or r["accepted"]}
     rest = [r for r in result["targets"] if r["verdict"] != Word.AGREES and not r["accepted"]]
     rest = [r for r in rest if r["verdict"] != Word.REJECTS or (r["target"], r["release"]) not in right]
@@ -295,8 +296,10 @@ def _check_one(
         trial, known_issues, seconds=settings.budget_of(trial.case), tell=lambda text: tell(f"{name}: {text}")
     )
     elsewhere = elsewhere if trial.calibrates else ()
-    if elsewhere and (checked.verdict.word is Word.AGREES or (checked.verdict.failed and checked.verdict.in_values)):
-        message = "no word on this target: --calibration is not of data like --inputs; bring both to the same scale"
+    usable = not trial.quantizes or _usable(checked.end_to_end)
+    in_values = checked.verdict.failed and checked.verdict.in_values
+    if elsewhere and not usable and (in_values or checked.verdict.word is Word.AGREES):
+        message = "no word on this target: by --calibration of other data an output is lost; bring both to one scale"
         checked = replace(checked, verdict=Verdict(Word.ABSTAINS, message=message, rule=CALIBRATED_ELSEWHERE))
     result = checked.as_json()
     inner = {name for node in trial.case.proto.graph.node for name in node.output}
@@ -344,7 +347,7 @@ def _check_one(
         "at_fault": at_fault or checked.verdict.stage,
         "cause": _cause_of(known[checked.known]) if checked.known in known else "",
         "calibrated_elsewhere": list(elsewhere),
-        "usable": not trial.quantizes or _usable(checked.end_to_end),
+        "usable": usable,
         "accepted": settings.accept if accepted and checked.verdict.word is not Word.AGREES else "",
         "blame": _blame(checked.verdict, name),
         "goes_away_with": faults[0]["goes_away_with"] if faults else [],

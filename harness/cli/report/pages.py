@@ -20,7 +20,7 @@ SENTENCES = {
     2: "Not judged: nobody can tell all of it.",
     3: "Wrong: all that fails is known.",
 }
-MISCALIBRATED = "Not judged: calibrated on other data than the inputs."
+MISCALIBRATED = "Not judged: calibrated on other data than the inputs, by which an output is lost."
 
 
 def write_check(result: Mapping[str, Any], model: Path, out: Path, *, given: Sequence[str] = ()) -> Path:
