@@ -16,7 +16,7 @@ from typing import Any
 from driftnet.causes.facts import Facts, Place, Value
 from driftnet.causes.host import Host
 from driftnet.causes.impact import ranked
-from driftnet.causes.lookup import facts_of
+from driftnet.causes.lookup import around, facts_of
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.causes.record import CauseRecord
 from driftnet.causes.words import SHOWS, as_one, atom_in_words, otherwise, region_in_words
@@ -161,7 +161,7 @@ def meetings(hosts: Sequence[Host], causes: Sequence[Known], options: Facts) -> 
         facts_at = cache(lambda place, host=host: facts_of(host, place, options))
         for known in _possible(host, causes):
             unsure = _doubts(known, options)
-            for place, region, unknown in places(host, known, facts_at):
+            for place, region, unknown in places(host, known, options, facts_at):
                 found.append(Meeting(known, host, place, region, unknown or unsure, k > 0))
     told: dict[tuple[str, int, int], Meeting] = {}
     for meeting in sorted(found, key=lambda m: (bool(m.why), order[m.cause.id], m.node)):
@@ -178,16 +178,21 @@ def _possible(host: Host, causes: Sequence[Known]) -> Iterator[Known]:
             yield known
 
 
-def places(host: Host, known: Known, facts_at: Callable[[Place], Facts]) -> Iterator[tuple[Place, Region, str]]:
-    """Places where the trigger of a cause holds, or may, with the region, of the operators that are there, and what it
-    depends on then."""
+def places(
+    host: Host, known: Known, options: Facts, facts_at: Callable[[Place], Facts]
+) -> Iterator[tuple[Place, Region, str]]:
+    """Places where the trigger of a cause holds, or may, under `options`, with the region, of the operators that are
+    there, and what it depends on then."""
     trigger = known.record.trigger
     if trigger is None:
         return
-    for place in trigger.shape.places(host, trigger.operators):
+    own = around(host, options)
+    # Nodes that do not hang together have as many places as pairs: they are looked at where model and recipe fit.
+    regions = [region for region in trigger.regions if Region(region.of_role(-1)).holds(own) is not False]
+    for place in trigger.shape.places(host, trigger.operators) if regions else ():
         facts = facts_at(place)
         possible = None
-        for region in trigger.regions:
+        for region in regions:
             holds = region.holds(facts)
             if holds or (holds is None and _usually(region, facts)):
                 yield place, _here(region, host, place), ""

@@ -29,7 +29,7 @@ def cause_as_met(known: SavedCase, host: Host, target: Target, recipe: Recipe) -
     own = known.cause.of_case(known.id)
     for cause in (own, known.cause):
         asked = Known(cause, options)
-        for place, region, unknown in places(host, asked, lambda place: facts_of(host, place, options)):
+        for place, region, unknown in places(host, asked, options, lambda place: facts_of(host, place, options)):
             if cause.trigger and not unknown:
                 met = stating(cause, replace(cause.trigger, regions=(region,)))
                 return replace(met, title=Meeting(asked, host, place, region).title, findings={})
