@@ -53,6 +53,8 @@ def conclude(inquiry: Inquiry, checked: Checked, found: Found) -> Checked:
     if verdict.failed and (unasked := _unasked(inquiry, checked, found, serious)):
         message = f"undecided, for the budget was spent before it was known {unasked}: {verdict.message}"
         verdict = replace(verdict, word=Word.ABSTAINS, message=message, rule=BUDGET)
+    if verdict.failed and verdict.in_values and not (culprits or verdict.culprits or found.interrupted):
+        verdict = replace(verdict, message=f"{verdict.message}; {_nobody(found)}")
     return replace(
         checked,
         verdict=verdict,
@@ -129,6 +131,13 @@ def _unexplained(inquiry: Inquiry, checked: Checked, found: Found) -> str:
     first = f"; in the converted model it is lost first at tensor {inquiry.suspected[0]!r}" if inquiry.suspected else ""
     why = "the budget was spent before it was known why" if found.unsought else "no part cut out of the model shows why"
     return f"little is left of output {lost}{first}, and {why}"
+
+
+def _nobody(found: Found) -> str:
+    """Why no node is named for a failure of the whole."""
+    if found.unsought:
+        return "the budget was spent before it was known which node does it: --budget SECONDS gives more"
+    return "no part that was cut out of the model fails by itself"
 
 
 def harmless_fault(checked: Checked, found: Found) -> Fault | None:

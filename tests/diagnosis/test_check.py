@@ -219,6 +219,18 @@ def test_what_was_seen_as_wrong_is_told_where_the_reference_gives_no_answer_any_
     assert spent == [seconds == 0] * 2, [one.verdict for one in said]
 
 
+@pytest.mark.parametrize(("spent", "why"), [(True, "--budget SECONDS gives more"), (False, "no part that was cut out")])
+def test_of_a_failure_that_no_node_is_named_for_it_is_said_why(runner, monkeypatch, spent, why):
+    def find(inquiry, checked, found):
+        found.unsought = spent
+
+    put(monkeypatch, "_find", find)
+    target = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
+    checked = check(Trial(one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32)), target, FLOAT, runner), ())
+    assert checked.verdict.failed
+    assert why in checked.verdict.message, checked.verdict.message
+
+
 def interrupt(*args, **options):
     raise KeyboardInterrupt
 
