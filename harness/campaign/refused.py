@@ -119,6 +119,12 @@ class Refusals:
         """The operators by which a model has forms that are refused."""
         return frozenset(op for form in self._known() for op in forms.get(form, ()))
 
+    def of_node(self, host: Host, index: int) -> Form | None:
+        """The form by which a node of a model is refused."""
+        node, known = host.graph.nodes[index], set(self._known())
+        own = ((node.op,), *_of_node(host, index), *((one.op,) for one in nested([node], host.graph.opset)))
+        return next((form for form in own if form in known), None)
+
     def _known(self) -> Iterator[Form]:
         return (form for form, times in self.refused.items() if times >= TIMES)
 

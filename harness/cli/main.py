@@ -352,7 +352,10 @@ def lint(model: Path, **given: Any) -> Told:
     more, or on a trigger that is known to err or was measured on fewer than three places, is told apart, as what may
     be met.
 
-    Exit status: 0 none is met; 1 some are, or nobody registered an operator; 2 a mistake in what was given.
+    Which nodes the release is known to refuse is said too.
+
+    Exit status: 0 none is met; 1 some are, or an operator is refused or nobody registered it; 2 a mistake in what was
+    given.
 
     \b
     Examples: driftnet lint model.onnx --target mnn --option quantize=offline

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from driftnet.campaign.refused import Refusals, remembered
 from driftnet.causes import record
 from driftnet.causes.facts import Facts, Value
-from driftnet.causes.host import hosts
+from driftnet.causes.host import Host, hosts
 from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.meeting import Known, as_json, meetings, with_ways_out
-from driftnet.causes.predicate import Trigger
+from driftnet.causes.predicate import ONE_NODE, Atom, Region, Trigger
 from driftnet.causes.record import CauseRecord, Status
+from driftnet.causes.words import region_in_words
 from driftnet.model.feeds import demand_dims, sized
 from driftnet.model.graph import Graph, in_order, unmade
 from driftnet.model.inference import InferenceError, inlined
@@ -75,7 +77,8 @@ def lint(
 
     "met" tells one place of a cause after the other, what matters most first; "may" what depends on what a run alone
     could tell; "custom" the nodes whose operator is none of ONNX: a function of the model, which is read inlined, or
-    what nobody registered. Raises UserError for a model, a target, options or dims that there are not.
+    what nobody registered; "refused" the nodes of a form that this release is known to refuse ("when", in words).
+    Raises UserError for a model, a target, options or dims that there are not.
     """
     started, model = time.process_time(), Path(model)
     for name, one in (("recipe", recipe), ("options", options)):
@@ -96,6 +99,7 @@ def lint(
     _demand_makers(graphs[0].graph)
     known = reached(known, installed.target, chosen)
     found = meetings(graphs, known, recipe_facts(installed.target, chosen))
+    refusals = remembered(_known(corpus), installed.target.name, installed.release)
     values = partial(_values, installed.target)
     found = with_ways_out(found, known, values, partial(_facts, installed.target, chosen))
     result: dict[str, Any] = {
@@ -105,6 +109,7 @@ def lint(
         "causes": count,
         "misdeclared": misdeclared,
         "custom": custom,
+        "refused": list(_refused(graphs[0], refusals)),
     }
     if not confirm:
         found = [meeting for meeting in found if meeting.tells]
@@ -136,6 +141,22 @@ def _custom(model: onnx.ModelProto) -> Iterator[dict[str, Any]]:
             yield {"node": name, "op_type": f"{called.domain}::{called.op_type}", "function": True, "advice": INLINE}
 
 
+def _refused(host: Host, refusals: Refusals) -> Iterator[dict[str, Any]]:
+    for index, node in enumerate(host.graph.nodes):
+        if form := refusals.of_node(host, index):
+            atoms = [Atom("0.op", "is", node.op)]
+            if len(form) == 3:
+                name, value = str(form[1]), form[2]
+                pairs = zip(("in.0.dtype", name), value) if isinstance(value, tuple) else [(name, value)]
+                atoms += [Atom(f"0.{fact}", "is", one) for fact, one in pairs]
+            inside = "" if form[0] == node.op else f" with {form[0]} in it"
+            yield {
+                "node": node.name or node.outputs[0],
+                "op_type": node.op,
+                "when": region_in_words(Region(tuple(atoms)), ONE_NODE) + inside,
+            }
+
+
 def _values(target: Target, option: str) -> Sequence[Value]:
     return next((one.values for one in target.options if one.name == option), ())
 
@@ -145,8 +166,8 @@ def _facts(target: Target, chosen: Recipe, option: str, value: Value) -> Facts:
 
 
 def lint_status(result: Mapping[str, Any]) -> int:
-    """The exit status of `lint`: 1 where a cause is met, or an operator is one that nobody registered."""
-    return 1 if result["met"] or any(not one["function"] for one in result["custom"]) else 0
+    """The exit status of `lint`: 1 where a cause is met, or an operator is refused, or one that nobody registered."""
+    return 1 if result["met"] or result["refused"] or any(not one["function"] for one in result["custom"]) else 0
 
 
 def read_model(path: Path, tell: Callable[[str], None]) -> onnx.ModelProto:

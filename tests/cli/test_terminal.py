@@ -170,7 +170,16 @@ def test_what_lint_tells_can_be_copied_and_is_neither_cut_nor_broken():
     met = {"cause": "mnn_execute_wrong-values_conv_0123abcd", "severity": "wrong", "upstream": ""}
     met |= {"title": f"{LONG}: wrong", "when": LONG, "advice": f"anything but {LONG}"}
     met = [met | {"op_type": "Conv", "node": f"node{k}"} for k in range(5)]
-    rest = {"causes": 7, "target": "mnn", "release": "1", "seconds": 0.1, "misdeclared": [], "custom": [], "may": []}
+    rest = {
+        "causes": 7,
+        "target": "mnn",
+        "release": "1",
+        "seconds": 0.1,
+        "misdeclared": [],
+        "custom": [],
+        "refused": [],
+        "may": [],
+    }
     said = io.StringIO()
     tables.lint(Console(file=said, width=80), {**rest, "met": met})
     assert said.getvalue().splitlines() == [

@@ -16,6 +16,7 @@ from driftnet.cli import main
 from driftnet.cli.report import tables
 from driftnet.commands import confirming, linting
 from driftnet.findings import corpus
+from driftnet.targets.environments import resolve
 from driftnet.util.errors import UserError
 from onnx import TensorProto, helper, load, numpy_helper, save
 from rich.console import Console
@@ -37,14 +38,14 @@ def cause(id, *atoms, severity=Severity.CRASH, score=SURE, target="mnn", **said)
 def lint(tmp_path):
     """A function that lints nodes from x to y against causes."""
 
-    def linted(nodes, *causes, inputs=(IMAGE,), constants=(), domains=(), functions=(), **given):
+    def linted(nodes, *causes, inputs=(IMAGE,), constants=(), domains=(), functions=(), opset=17, **given):
         for one in causes:
             folder = tmp_path / "corpus" / one.target / one.id
             folder.mkdir(parents=True)
             record.save(one, folder)
         path = tmp_path / "model.onnx"
         held = [numpy_helper.from_array(value, name) for name, value in dict(constants).items()]
-        opsets = [helper.make_opsetid("", 17), *(helper.make_opsetid(domain, 1) for domain in domains)]
+        opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
         graph = helper.make_graph(list(nodes), "g", list(inputs), [ANY("y")], held)
         save(helper.make_model(graph, opset_imports=opsets, functions=list(functions), ir_version=8), path)
         return api.lint(path, **{"target": "mnn", "corpus": tmp_path / "corpus"} | given)
@@ -371,6 +372,19 @@ def test_an_operator_that_nobody_registered_is_named_with_what_to_do(lint):
     assert (told["node"], told["op_type"], told["function"]) == ("norm", "acme::MyNorm", False)
     assert "export it as operators of ONNX" in told["advice"]
     assert api.lint_status(result) == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "when"),
+    [(["Mish"], "Mish"), (["Mish", "in.0.rank", 4], "Mish operand 0 of 4 axes"), (["Mish", "in.0.rank", 3], None)],
+)
+def test_what_a_release_is_known_to_refuse_is_named(lint, tmp_path, form, when):
+    (tmp_path / "corpus" / "mnn").mkdir(parents=True)
+    release = resolve("mnn").release
+    (tmp_path / "corpus" / "mnn" / "refused.json").write_text(json.dumps({release: [form], "0.1": [["Mish"]]}))
+    result = lint([helper.make_node("Mish", ["x"], ["y"], name="mish")], opset=18)
+    named = [{"node": "mish", "op_type": "Mish", "when": when}] if when else []
+    assert (result["refused"], api.lint_status(result)) == (named, 1 if when else 0)
 
 
 def test_a_function_of_the_model_is_read_inlined_and_named(lint):

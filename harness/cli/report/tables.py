@@ -180,8 +180,10 @@ def lint(console: Console, result: Result) -> None:
     """The causes that are met, each with its places; then those that may be."""
     met, may = result["met"], result["may"]
     causes, confirmed = len({m["cause"] for m in met}), "cleared" in result
+    refused = f"{counted(len(result['refused']), 'node')} refused, " if result["refused"] else ""
+    colour = "red" if met or refused else "yellow" if may else "green"
     console.print(
-        f"[{'red' if met else 'yellow' if may else 'green'}]{counted(causes, 'known cause')} met[/], "
+        f"[{colour}]{refused}{counted(causes, 'known cause')} met[/], "
         f"{len({m['cause'] for m in may})} more may be{': --confirm runs them' if may and not confirmed else ''}; "
         f"of {result['causes']} of {result['target']} {result['release']} ({result['seconds']:.2f} CPU s)"
     )
@@ -191,6 +193,8 @@ def lint(console: Console, result: Result) -> None:
         what = "a custom operator that nobody registered" if "::" in op else "none of ONNX, nor registered"
         what = "a function of the model" if function else what
         say(console, f"{op} is {what}: {several([one['node'] for one in same], PLACES)}", f"  {same[0]['advice']}")
+    for when, group in groupby(result["refused"], key=lambda one: one["when"]):
+        say(console, f"refused: {when}: {several([one['node'] for one in group], PLACES)}")
     for title, listed in (("met", met), ("may be met", may)):
         say(console, listed and f"{title}:")
         for cause, places in groupby(listed, key=lambda m: m["cause"]):
