@@ -115,7 +115,7 @@ def of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
                 covered = {None if n is None else pad >= n for n, pad in before}
                 yield "say.covered", True if True in covered else None if None in covered else False
             if Trait.SPATIAL in traits_of(node.op) and (dilations := node.attributes.get("dilations")):
-                wide = [k for k, d in zip(_kernel(host, node), dilations) if d > 1]
+                wide = [k for k, d in zip(_kernel(host, node) or [None] * len(dilations), dilations) if d > 1]
                 yield "say.spread", any(k is not None and k > 1 for k in wide) or (None if None in wide else False)
             shape = host.shape(node.inputs[0]) if "group" in node.attributes and node.inputs else None
             if shape is not None and len(shape) > 1 and shape[1] is not None:

@@ -186,9 +186,14 @@ class Host:
             return None
         if len(here) != len(there) or any(None not in (n, m) and n != m for n, m in zip(here, there)):
             return False
-        symbols = ([dim.dim_param for dim in self._dims(name) or ()] for name in (a, b))
+        symbols = map(self._symbols, (a, b), (here, there))
         told = (n == m is not None or (n is m is None and p == q != "") for n, m, p, q in zip(here, there, *symbols))
         return True if all(told) else None
+
+    def _symbols(self, name: str, shape: Dims) -> Sequence[str]:
+        """The names of the dims of a tensor of that shape, "" for those without."""
+        dims = self._dims(name) if None in shape else None
+        return [dim.dim_param for dim in dims] if dims is not None else [""] * len(shape)
 
     def _dims(self, name: str) -> Sequence[onnx.TensorShapeProto.Dimension] | None:
         declared = self.sized.get(name) or self.declared.get(name)

@@ -297,8 +297,8 @@ def _check_one(
     )
     elsewhere = elsewhere if trial.calibrates else ()
     usable = not trial.quantizes or _usable(checked.end_to_end)
-    in_values = checked.verdict.failed and checked.verdict.in_values
-    if elsewhere and not usable and (in_values or checked.verdict.word is Word.AGREES):
+    nameless = checked.verdict.failed and checked.verdict.in_values and not checked.culprits
+    if elsewhere and not usable and (nameless or checked.verdict.word is Word.AGREES):
         message = "no word on this target: by --calibration of other data an output is lost; bring both to one scale"
         checked = replace(checked, verdict=Verdict(Word.ABSTAINS, message=message, rule=CALIBRATED_ELSEWHERE))
     result = checked.as_json()

@@ -84,6 +84,10 @@ def test_whether_dilations_make_a_window_wider_is_told(kernel: list[int], dilati
     x, weights = grid((1, 1, 6, 6)), np.ones((1, 1, *kernel), np.float32)
     assert facts(one("MaxPool", x, kernel_shape=kernel, dilations=dilations))["0.say.spread"] is spread
     assert facts(one("Conv", x, constants=[weights], dilations=dilations))["0.say.spread"] is spread
+    conv = helper.make_node("Conv", ["x", "w"], ["y"], dilations=dilations)
+    inputs = [helper.make_tensor_value_info("x", 1, [1, 1, 9, 9]), helper.make_empty_tensor_value_info("w")]
+    unknown = next(hosts(helper.make_model(helper.make_graph([conv], "g", inputs, []))))
+    assert facts_of(unknown, (0,), {})["0.say.spread"] is None
 
 
 @pytest.mark.parametrize(("n", "pads", "beyond"), [(5, [0, 0], False), (5, [1, 1], True), (4, [0, 1], True)])
@@ -357,6 +361,14 @@ def test_symbolic_dims_of_one_name_are_equal(a: list[Any], b: list[Any], alike: 
     graph = helper.make_graph([helper.make_node("Where", ["c", "a", "b"], ["y"])], "g", inputs, [])
     host = next(hosts(helper.make_model(graph)))
     assert host.of_one_shape("a", "b") is alike
+
+
+@pytest.mark.parametrize(("sizes", "alike"), [((2, 3), None), ((1, 3), None), ((3,), False), ((2, 4), False)])
+def test_a_size_of_a_constant_is_equal_to_no_dim_that_is_unknown(sizes: tuple[int, ...], alike: bool | None) -> None:
+    inputs = [helper.make_tensor_value_info("a", 1, ["n", 3])]
+    held = [numpy_helper.from_array(np.ones(sizes, np.float32), "b")]
+    graph = helper.make_graph([helper.make_node("Add", ["a", "b"], ["y"])], "g", inputs, [], held)
+    assert next(hosts(helper.make_model(graph))).of_one_shape("a", "b") is alike
 
 
 @pytest.mark.parametrize(("pads", "covered"), [([0, 3, 0, 0], True), ([2, 0, 0, 0], True), ([1, 2, 9, 9], False)])

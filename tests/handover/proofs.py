@@ -84,7 +84,8 @@ def _others(folder: Path, proof: Proof, installed: Installed, runner: Runner) ->
     """Models that do not fail, other than the one that the hand-over has chosen, judged as that is: by what the script
     claims, and by the script itself in the sandbox."""
     saved = corpus.load(folder)
-    found = (one for one in proof.others if one is not proof.control and one.recipe == saved.recipe)
+    chosen = proof.control and proof.control.case.model
+    found = (one for one in proof.others if one.case.model != chosen and one.recipe == saved.recipe)
     for k, one in enumerate(found):
         other = folder / f"other_{k}"
         other.mkdir()
