@@ -24,6 +24,7 @@ from driftnet.util.errors import UserError
 
 from tests.support import models
 from tests.support.sandbox_faults import HOSTILE
+from tests.support.toy_target import DAMAGES_FREED
 
 INSTALLED = Installed(HOSTILE, "tests.support.sandbox_faults:HOSTILE", "1", sys.executable)
 
@@ -41,6 +42,13 @@ def assert_goes_on(runner):
 def test_a_case_in_which_a_worker_is_killed_is_run_again_in_a_new_folder(runner):
     last = observe(runner, "killed at first").last
     assert (last.stage, last.outcome) == ("execute", Outcome.OK), f"a kill is told as {last}"
+
+
+def test_a_stage_that_damages_the_heap_and_raises_has_crashed(runner):
+    damages = Installed(DAMAGES_FREED, "tests.support.toy_target:DAMAGES_FREED", "1", sys.executable)
+    last = runner.observe(models.relu(), damages, {}).last
+    ended = (last.stage, last.outcome, last.signal)
+    assert ended == ("execute", Outcome.CRASH, "SIGABRT"), f"it is told as {last}"
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,23 @@ def damaging(
 DAMAGES = replace(TOY, execute=damaging)
 
 
+def damaging_freed(
+    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """Writes over the sizes of blocks that it has freed, more than the C library keeps for the next of their size."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = pointer = ctypes.c_void_p
+    blocks = [libc.malloc(ctypes.c_size_t(24)) for _ in range(16)]
+    for block in blocks:
+        libc.free(pointer(block))
+    for block in blocks:
+        ctypes.memset(block - 8, 1, 8)
+    raise StageError("refused")
+
+
+DAMAGES_FREED = replace(TOY, execute=damaging_freed)
+
+
 def failing(model: str, folder: str, options: Options) -> str:
     import no_such_system
 
