@@ -67,7 +67,12 @@ def _opposites(region: Region, needed: Sequence[str]) -> Iterator[str]:
     for atom in region.atoms:
         if isinstance(atom.value, bool) and {atom.fact, atom.fact.removesuffix(".stated")} & tried:
             opposite = Atom(atom.fact, "is", atom.value != (atom.test == "is"))
-            yield _of_role(opposite) if atom.role >= 0 else _general(opposite)
+            said = _of_role(opposite) if atom.role >= 0 else _general(opposite)
+            if not _NEGATES.search(said):  # "not no graph output" says again what the region says
+                yield said
+
+
+_NEGATES = re.compile(r"\b(no|not|without)\b")
 
 
 def _in_doubt(score: Mapping[str, float]) -> str:

@@ -29,7 +29,7 @@ from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.telling import cause_as_met, note_of
 from driftnet.findings.trial import Trial, watch
-from driftnet.handover import markdown
+from driftnet.handover import markdown, measures
 from driftnet.handover import script as reproduction
 from driftnet.handover.control import AGREES, SECONDS, STAGE_SECONDS, Proof, ablation, prove, tries_of
 from driftnet.handover.inline import feeds_code, model_code
@@ -37,7 +37,7 @@ from driftnet.handover.standalone import EntangledError, Script, joined
 from driftnet.learning.experiment import Sample, computed
 from driftnet.model import svg
 from driftnet.model.inspect import Feed, elements, nodes
-from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier
+from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier, Verdict
 from driftnet.oracle.second_opinion import Blame
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, installs
@@ -88,6 +88,11 @@ DAMAGES: Mapping[Severity, str] = {
     Severity.HANG: "It does not come back",
     Severity.ERROR: "An error on a valid model",
     Severity.REFUSAL: "An error on a valid model that names no operator",
+}
+MISFORMED: Mapping[str, str] = {
+    Kind.WRONG_SHAPE: "A result of a wrong shape",
+    Kind.WRONG_DTYPE: "A result of a wrong type",
+    Kind.NO_OUTPUT: "A result that is missing",
 }
 OPINIONS: Mapping[str, str] = {
     Blame.TARGET: "Second opinions (float64, onnx.reference) do not contradict the expected values",
@@ -247,7 +252,7 @@ def issue(
             "release": installed.release,
             "installing": _installing(installed, code),
             "title": textwrap.shorten(saved.title, TITLE, placeholder=" …"),
-            "damage": DAMAGES[severity_of(saved.verdict)],
+            "damage": MISFORMED.get(saved.kind) or DAMAGES[severity_of(saved.verdict)],
             "trigger": cause.sentence if cause else "",
             "reported": reported(saved.upstream or (cause.upstream if cause else "")),
             "common": f"{cause.exposure:.0%}" if cause and cause.exposure else "",
@@ -255,7 +260,7 @@ def issue(
             "harm": cause.damage if cause else "",
             "place": str(where),
             "frames": of_system(last.frames)[:FRAMES],
-            "message": saved.verdict.message,
+            "message": "" if _says(proof, saved.verdict) else saved.verdict.message,
             "versions": {name: metadata.version(name) for name in NEEDED},
             "system": f"{platform.system()} {saved.machine.get('arch', platform.machine())}",
             "python": platform.python_version(),
@@ -285,6 +290,14 @@ def issue(
         },
     )
     return markdown.page(text)
+
+
+def _says(proof: Proof, verdict: Verdict) -> bool:
+    """Whether what the proof found tells all that the verdict does."""
+    if proof.found is None:
+        return False
+    words = verdict.message.partition(": ")[2]
+    return verdict.kind in MISFORMED or (proof.claim.measure is measures.ending and words in proof.found.said)
 
 
 def of_system(frames: Sequence[str]) -> list[str]:

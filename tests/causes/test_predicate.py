@@ -577,6 +577,12 @@ def test_the_opposite_of_an_option_is_said_as_an_option() -> None:
     assert sentence(trigger, (), ("recipe.fp16",)) == "Conv; under fp16=True; not under fp16=False"
 
 
+def test_what_ends_the_failure_is_not_said_where_that_denies_a_denial() -> None:
+    atoms = (Atom("0.op", "is", "Relu"), Atom("0.out.0.final", "is", True), Atom("0.in.0.given", "is", False))
+    said = sentence(Trigger(Shape(), (Region(atoms),)), (), ("0.out.0.final", "0.in.0.given"))
+    assert said == "Relu result a graph output, without operand 0; not with operand 0"
+
+
 def test_what_lies_outside_of_a_number_of_axes_is_one_more_or_one_less() -> None:
     region = Region((Atom("0.in.0.rank", "most", 3), Atom("0.in.0.dtype", "in", ("int32", "uint8"))))
     assert otherwise(region) == ["operand 0 of 4 axes or more", "operand 0 not of int32 or uint8"]

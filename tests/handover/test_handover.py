@@ -322,6 +322,24 @@ def test_an_issue_of_a_flaky_case_says_how_often_it_fails_and_whether_this_run_d
     assert "* fails: this model" in handover.issue(saved_relu(), resolve("mnn"), RAN, proof(saved))
 
 
+@pytest.mark.parametrize(
+    ("word", "kind", "message", "found", "begins"),
+    [
+        (Word.FAILS, "error", "mnn failed in execute: no kind", "error: no kind", "An error on a valid model"),
+        (Word.DIVERGES, "wrong-shape", "output 'y' has shape [2]", "shape (2,)", "A result of a wrong shape"),
+        (Word.FAILS, "no-output", "output 'y' is missing", "output 'y' is missing", "A result that is missing"),
+    ],
+)
+def test_an_issue_says_once_what_happened_and_of_a_shape_no_error(word, kind, message, found, begins):
+    saved = saved_relu(verdict=Verdict(word, stage="execute", kind=kind, message=message, output="y"))
+    text = handover.issue(saved, resolve("mnn"), RAN, dataclasses.replace(proof(saved), found=Measured(1.0, found)))
+    said = next(line for line in text.splitlines() if line.startswith("**"))
+    assert said.startswith(f"**{begins}"), f"it begins: {said}"
+    assert message not in said, f"it is said twice: {said}"
+    assert f"* fails: this model: {found}" in text
+    assert message in handover.issue(saved, resolve("mnn"), RAN, proof(saved)), "nothing else says it where it is open"
+
+
 def test_a_control_is_the_first_that_the_script_itself_says_is_right(tmp_path):
     """Whenever that is asked, ISSUE.md speaks of the same one."""
     saved, asked, issues, says = saved_relu(), [], [], iter([1, 2, None, 0])
