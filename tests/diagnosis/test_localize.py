@@ -255,6 +255,16 @@ def test_of_a_switch_the_one_part_that_is_needed_is_named():
     assert attributed(cured_by(("without", "sharing"))) == ((Remedy("without", ["sharing"], "execute"),), "execute")
 
 
+def test_what_damages_the_heap_is_cured_by_what_is_right_in_every_layout_of_it():
+    crash = Verdict(Word.CRASHES, Tier.STRUCTURE, stage="execute", kind="SIGSEGV")
+
+    def watch(trial):
+        lucky = trial.recipe.get("threads") == 2 and trial.layout == 0
+        return (AGREES if lucky or trial.recipe.get("level") == 0 else crash), None
+
+    assert cures_of(crash, watch) == (Remedy("level", 0, "convert"),), "one run in four may be right by chance"
+
+
 def test_a_default_that_is_stated_is_tried_before_any_option():
     """What the model means stays as it is. The others that are left out do not matter, and are not told."""
     nodes = [helper.make_node("BatchNormalization", ["x", *"sbmv"], ["y"])]
