@@ -40,7 +40,7 @@ Without FOLDER the case is run, and then the same without what makes it fail. FO
 test_data_set_* beside it, at most TRIES times. Exit status: 1 reproduced, 0 not reproduced, 2 could not be told."""
 MEMORY = 8 << 30  # bytes of address space that a run may take
 PATIENCE = 300  # seconds for what comes before and behind the run
-CHECKED = ("env", "LD_PRELOAD=libc_malloc_debug.so.0", "GLIBC_TUNABLES=glibc.malloc.check=3")
+CHECKED = {"LD_PRELOAD": "libc_malloc_debug.so.0", "GLIBC_TUNABLES": "glibc.malloc.check=3"}
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 Arrays = Mapping[str, np.ndarray]
@@ -149,10 +149,10 @@ def run_apart(folder: Path, place: Path, attempt: int, only: str) -> tuple[str, 
     A process of its own does it, since it may crash. only: the number of the feed that is run, "" for all. In every
     other attempt the C library checks what is freed: a damaged heap that ends one run of 40 ended 8 of 14 so.
     """
-    checked = CHECKED if attempt % 2 else ()
-    command = [*checked, sys.executable, str(SCRIPT), "--child", str(folder), str(attempt), only]
+    command = [sys.executable, str(SCRIPT), "--child", str(folder), str(attempt), only]
+    around = {**os.environ, **CHECKED} if attempt % 2 else None
     with open(place / "log.txt", "wb") as log:
-        process = subprocess.Popen(command, cwd=place, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(command, cwd=place, stdout=log, stderr=log, env=around, start_new_session=True)
     try:
         status = process.wait(SECONDS + PATIENCE)
     finally:

@@ -28,9 +28,7 @@ def status(words: list[str]) -> int:
 class _Forked:
     """What a script needs of `subprocess.Popen`: a process forked off this one, with the script of the command."""
 
-    def __init__(
-        self, command: list[str], *, cwd: Any = ".", stdout: Any = None, stderr: Any = None, **_: bool
-    ) -> None:
+    def __init__(self, command: list[str], *, cwd: Any = ".", stdout: Any = None, stderr: Any = None, **_: Any) -> None:
         self.pid = os.fork()
         if self.pid == 0:
             _be(command[1:], cwd, {1: stdout, 2: stderr})
