@@ -17,7 +17,7 @@ from driftnet.causes.facts import SLOTS, Value, of_attributes
 from driftnet.causes.host import Host
 from driftnet.causes.lookup import of_node
 from driftnet.model.case import Case
-from driftnet.model.graph import nested
+from driftnet.model.graph import Node, nested
 from driftnet.model.inspect import dtype_name
 from driftnet.model.verdict import Verdict, Word
 from driftnet.util.errors import UserError
@@ -119,11 +119,13 @@ class Refusals:
         """The operators by which a model has forms that are refused."""
         return frozenset(op for form in self._known() for op in forms.get(form, ()))
 
-    def of_node(self, host: Host, index: int) -> Form | None:
-        """The form by which a node of a model is refused."""
-        node, known = host.graph.nodes[index], set(self._known())
-        own = ((node.op,), *_of_node(host, index), *((one.op,) for one in nested([node], host.graph.opset)))
-        return next((form for form in own if form in known), None)
+    def of_nodes(self, host: Host) -> Iterator[tuple[Node, Form]]:
+        """The nodes of a model that are refused, each with a form by which it is."""
+        known = set(self._known())
+        for index, node in enumerate(host.graph.nodes) if known else ():
+            own = ((node.op,), *_of_node(host, index), *((one.op,) for one in nested([node], host.graph.opset)))
+            if form := next((form for form in own if form in known), None):
+                yield node, form
 
     def _known(self) -> Iterator[Form]:
         return (form for form, times in self.refused.items() if times >= TIMES)

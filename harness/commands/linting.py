@@ -142,19 +142,15 @@ def _custom(model: onnx.ModelProto) -> Iterator[dict[str, Any]]:
 
 
 def _refused(host: Host, refusals: Refusals) -> Iterator[dict[str, Any]]:
-    for index, node in enumerate(host.graph.nodes):
-        if form := refusals.of_node(host, index):
-            atoms = [Atom("0.op", "is", node.op)]
-            if len(form) == 3:
-                name, value = str(form[1]), form[2]
-                pairs = zip(("in.0.dtype", name), value) if isinstance(value, tuple) else [(name, value)]
-                atoms += [Atom(f"0.{fact}", "is", one) for fact, one in pairs]
-            inside = "" if form[0] == node.op else f" with {form[0]} in it"
-            yield {
-                "node": node.name or node.outputs[0],
-                "op_type": node.op,
-                "when": region_in_words(Region(tuple(atoms)), ONE_NODE) + inside,
-            }
+    for node, form in refusals.of_nodes(host):
+        atoms = [Atom("0.op", "is", node.op)]
+        if len(form) == 3:
+            name, value = str(form[1]), form[2]
+            pairs = zip(("in.0.dtype", name), value) if isinstance(value, tuple) else [(name, value)]
+            atoms += [Atom(f"0.{fact}", "is", one) for fact, one in pairs]
+        inside = "" if form[0] == node.op else f" with {form[0]} in it"
+        when = region_in_words(Region(tuple(atoms)), ONE_NODE) + inside
+        yield {"node": node.name or node.outputs[0], "op_type": node.op, "when": when}
 
 
 def _values(target: Target, option: str) -> Sequence[Value]:

@@ -193,7 +193,7 @@ def _checked(
     elsewhere: Sequence[str],
 ) -> dict[str, Any]:
     """What `check` gives, but for what is told of the inputs; `used` holds CPU seconds, up to what was told last; where
-    inputs are calibrated `elsewhere`, no word is said about the numbers that come out."""
+    inputs are calibrated `elsewhere`, and an output is lost by it, no word is said about the numbers that come out."""
     with _runner(case, settings.timeout, settings.memory_gib) as runner:
         results, before = list[dict[str, Any]](), runner.all_cpu_seconds
 
