@@ -37,6 +37,8 @@ ORDINARY = {"zeros": False, "same": False, "nan": False, "whole": False, "finite
 """What is so of nearly every tensor of floating-point numbers that a model with ordinary inputs computes."""
 RARE = pattern(r"in\.\d\.(needless|extended\..+)|out\.\d\.extended\..+|twin")
 """What exporters seldom write, and no form tells."""
+FED = {"fed": True}
+"""What is so of every model that people have, which have inputs."""
 SMALL, LARGE = 1e-2, 1e3
 """Between these lies the largest magnitude of nearly every one of them."""
 USUAL: Mapping[str, Facts] = {
@@ -111,6 +113,8 @@ class Statistics:
 
     def _met(self, region: Region, trigger: Trigger) -> dict[int, set[int]]:
         """Models with, for each role, a form that may be it, and for each edge a pair that may -> forms of role 0."""
+        if not all(atom.holds(FED) for atom in region.atoms if atom.fact in FED):
+            return {}
         fitting = [self._fitting(region, role) for role in range(trigger.shape.roles)]
         models = [{model for k in forms for model in self.forms[k].models} for forms in fitting]
         first = set(fitting[0])

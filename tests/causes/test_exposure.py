@@ -90,6 +90,12 @@ def test_what_ordinary_data_have_not_nobody_meets():
         assert_exposure(of(relu, fact), 0.0, 0.0)
 
 
+def test_every_model_that_people_have_has_inputs():
+    relu = {"fact": "0.op", "is": "Relu"}
+    assert_exposure(of(relu, {"fact": "fed", "is": False}), 0.0, 0.0)
+    assert_exposure(of(relu, {"fact": "fed", "is": True}), 0.6667, 0.3333)
+
+
 def test_a_trigger_of_two_nodes_asks_for_the_pair():
     softmax, relu = {"fact": "0.op", "is": "Softmax"}, {"fact": "1.op", "is": "Relu"}
     assert_exposure(of(softmax, relu, roles=2, edges=[[1, 0]]), 0.3333, 0.1667)
