@@ -5,7 +5,7 @@
                         floats, become eight bits wide, off by half a step, and half a step more for their zero point
     int8-matmul         the float operand of a MatMul or Gemm by dequantized constants becomes eight bits wide, with a
                         scale for every block of a row: off by half a step, 1/254 of the row's largest element at most
-    int64-in-int32      integers of 64 bits are computed in 32, and wrap
+    int64-in-int32      integers of 64 bits, unsigned ones too, are computed as signed ones of 32, and wrap
     moved-dequantization   what DequantizeLinear multiplies by and subtracts is moved behind the operators that read it,
                         and joined with their constants: its result is off by some float32 roundings of 8-bit codes
     reciprocal-range    a DynamicQuantizeLinear multiplies by 1/255 instead of dividing: where the zero point is on a
@@ -53,6 +53,7 @@ APPROXIMATE = "driftnet.Approximate"
 """A tensor up to `error` in float32, and up to so much of elements beyond 1."""
 WRAPPED = "driftnet.Wrapped"
 """What 32 bits hold of a tensor of 64-bit integers; any other as it is."""
+WIDE = (np.int64, np.uint64)
 
 
 def excuse(question: Question, graph: Graph, place: Place, tier: Tier) -> Verdict | None:
@@ -211,16 +212,16 @@ def narrowed(graph: Graph) -> Graph:
 
 
 def _is_wide(x: np.ndarray) -> bool:
-    """Whether `x` has 64-bit integers that 32 bits do not hold."""
-    return x.dtype == np.int64 and bool((x != x.astype(np.int32)).any())
+    """Whether `x` has 64-bit integers that 32 bits, one of them for the sign, do not hold."""
+    return x.dtype in WIDE and bool((x != x.astype(np.int32).astype(x.dtype)).any())
 
 
 @rule(WRAPPED)
 def wrapped(x: Any) -> Any:
-    """The lower 32 bits."""
-    if not isinstance(x, Ball) or x.dtype != np.int64:
+    """The lower 32 bits, the first of them for the sign of an unsigned integer too."""
+    if not isinstance(x, Ball) or x.dtype not in WIDE:
         return x
-    return Ball(x.midpoint.astype(np.int32).astype(np.int64), None, x.dtype) if x.radius is None else []
+    return Ball(x.midpoint.astype(np.int32).astype(x.dtype), None, x.dtype) if x.radius is None else []
 
 
 @rule(INEXACT)

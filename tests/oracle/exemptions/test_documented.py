@@ -212,10 +212,19 @@ def test_rows_are_rounded_where_the_runtime_has_a_kernel_of_codes(attributes, qu
     assert (ROWS in documented(graph.read(model.proto), {ROWS})[1]) is rounded
 
 
-@pytest.mark.parametrize(("shift", "word"), [(-(2**33), Word.AGREES), (-(2**33) + 1, Word.DIVERGES)])
-def test_integers_of_64_bits_wrap_in_32_where_that_is_documented(runner, shift, word):
-    model = case([node("Mul", ["x", "x"], ["y"])], {"x": np.array([100_000])}, outputs=[("y", TensorProto.INT64, (1,))])
-    outputs = {"y": np.array([100_000**2 + shift])}
+@pytest.mark.parametrize(
+    ("x", "y", "word"),
+    [
+        (np.int64(100_000), 100_000**2 - 2**33, Word.AGREES),
+        (np.int64(100_000), 100_000**2 - 2**33 + 1, Word.DIVERGES),
+        (np.uint64(50_000), 50_000**2 - 2**32 + 2**64, Word.AGREES),
+        (np.uint64(50_000), 50_000**2 - 2**32 + 2**63, Word.DIVERGES),
+    ],
+)
+def test_integers_of_64_bits_wrap_in_32_where_that_is_documented(runner, x, y, word):
+    outputs = {"y": np.array([y], x.dtype)}
+    of_type = helper.np_dtype_to_tensor_dtype(x.dtype)
+    model = case([node("Mul", ["x", "x"], ["y"])], {"x": np.array([x])}, outputs=[("y", of_type, (1,))])
     for rules, expected in (((NARROW,), word), ((), Word.DIVERGES)):
         declared = target(exceptions=tuple(Rule(name, "execute", "", "somewhere") for name in rules))
         found = judge(model, observed(outputs), target=declared, options={}, reference=runner.reference)
