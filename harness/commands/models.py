@@ -433,6 +433,7 @@ def audit(
             "layers": [loss.as_json() for loss in found.layers],
             "in_float": [layer.as_json() for layer in found.in_float],
             "vanishing": list(found.vanishing),
+            "joins_in_float": [loss.as_json() for loss in found.joins_in_float],
             "notes": [f"{problem.question} {problem.where}: {problem.message}" for problem in found.notes],
             "tolerated": found.tolerated,
             "excused": dict(found.excused),

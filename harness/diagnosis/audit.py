@@ -14,7 +14,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx
 from driftnet.diagnosis.end_to_end import Loss, losses
-from driftnet.diagnosis.usability import Layer, by_tensor, nothing_quantized, vanishing, worst_layers
+from driftnet.diagnosis.usability import (
+    Layer,
+    by_tensor,
+    nothing_quantized,
+    vanishing,
+    with_joins_in_float,
+    worst_layers,
+)
 from driftnet.model import graph as graphs
 from driftnet.model.arrays import identical
 from driftnet.model.feeds import demand_numbers
@@ -67,6 +74,7 @@ class Audit:
     in_float  the layers that lose most by themselves, and what is lost end to end where each is left in float
     notes     problems with constants that do nothing to the outputs
     vanishing   operands of a join of which nothing is left in its result, whose step is too large for them
+    joins_in_float   what is lost end to end where the results of all these joins are left in float
     preprocessed   it is the float model after onnxruntime's pre-processing that could be compared
     tolerated how many nodes differ by one rounding step, as fused kernels may
     excused   by documented rule: how many nodes could not be compared, because what it allows is anything
@@ -82,6 +90,7 @@ class Audit:
     layers: tuple[Loss, ...] = ()
     in_float: tuple[Layer, ...] = ()
     vanishing: tuple[str, ...] = ()
+    joins_in_float: tuple[Loss, ...] = ()
     notes: tuple[Problem, ...] = ()
     preprocessed: bool = False
 
@@ -174,6 +183,8 @@ def _audited(
     serious = tuple(problem for problem in serious if problem not in notes)
     about = {problem.about[:1] for problem in serious}
     elsewhere = (CALIBRATED_ELSEWHERE,) in about  # of which the ranges of what is behind the input come
+    vanish = dict(vanishing(floating, graph, recorded))
+    expected = _only(floating.outputs, recorded)
     accuses = not about <= ({(CALIBRATED_ELSEWHERE,), (RANGE,)} if elsewhere else set())
     return Audit(
         Word.DIVERGES if accuses else Word.ABSTAINS if serious or vouched < ENOUGH else Word.AGREES,
@@ -182,10 +193,11 @@ def _audited(
         len({problem.where for problem in problems if problem.mild}),
         Counter(unknown.values()),
         tuple((label(node), node.op) for node in floating.nodes if not lost.isdisjoint(node.outputs)),
-        tuple(losses(_only(floating.outputs, records), _only(floating.outputs, recorded))),
+        tuple(losses(_only(floating.outputs, records), expected)),
         by_tensor(found.counterparts, records, recorded),
         worst_layers(case, artifact, found.counterparts, records, recorded, runner.reference.record),
-        tuple(vanishing(floating, graph, recorded)),
+        tuple(vanish),
+        with_joins_in_float(artifact, set(vanish.values()), expected, runner.reference.outputs) if vanish else (),
         notes,
     )
 

@@ -29,7 +29,7 @@ from driftnet.diagnosis.search import (
     survey_windows,
     to_narrow,
 )
-from driftnet.diagnosis.usability import nothing_quantized
+from driftnet.diagnosis.usability import nothing_quantized, vanishing, with_joins_in_float
 from driftnet.diagnosis.views import along_the_depth
 from driftnet.diagnosis.weighing import weigh, weigh_excuses
 from driftnet.findings.issues import KnownIssue
@@ -58,6 +58,8 @@ VOUCHING = 0.5
 """The share of the time left that windows of a model leave of which a fault is found already: these only vouch."""
 DEAR = 1.5
 """CPU seconds of a first run from which on a model of which something comes out is looked into on one feed."""
+MUCH = 0.1
+"""Of an output, lost: then it is asked whether something vanishes that need not."""
 WEIGHED = 0.5
 """The share of what is left for confirming that weighing faults may take: what does nothing is not confirmed."""
 
@@ -117,7 +119,7 @@ def _checked(
         checked = replace(checked, verdict=kernels.judged(trial, verdict, observation, alone, whole=True))
     except ExhaustedError:
         unheard = True
-    return _with_costs(inquiry, _localized(inquiry, checked, unheard))
+    return _with_what_vanishes(trial, _with_costs(inquiry, _localized(inquiry, checked, unheard)))
 
 
 def _most_runs(case: Case) -> int:
@@ -177,6 +179,23 @@ def _unquantized(trial: Trial, observation: Observation) -> str:
         return nothing_quantized(trial.case.proto, onnx.ModelProto.FromString(data))
     except Exception:  # protobuf's DecodeError, whose module has no types
         return ""
+
+
+def _with_what_vanishes(trial: Trial, checked: Checked) -> Checked:
+    """`checked` with what vanishes in the steps of the artifact, if it can be read and much of an output is lost."""
+    data = checked.observation.artifact.model if checked.observation else None
+    if data is None or not any(row.relative_l2 >= MUCH for row in checked.end_to_end):
+        return checked
+    reference, names = trial.runner.reference, [value.name for value in trial.case.proto.graph.output]
+    try:
+        case, recorded = recording_within(trial.case, reference.record)
+        artifact = replace(case, model=data, calibration=())
+        found = dict(vanishing(read(case.proto, case.file), read(artifact.proto), recorded.feeds))
+    except Exception:  # ReferenceError, or protobuf's DecodeError, whose module has no types
+        return checked
+    expected = [{name: run[name] for name in names if name in run} for run in recorded.feeds]
+    left = with_joins_in_float(artifact, set(found.values()), expected, reference.outputs) if found else ()
+    return replace(checked, vanishing=tuple(found), joins_in_float=left)
 
 
 def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
@@ -317,7 +336,7 @@ def _search(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Foun
 def _judge_the_rest(inquiry: Inquiry, recorded: Recording, found: Found) -> None:
     """Vouch for what is right beside the nodes at fault, in windows that fail by these. What fails there, too, was not
     found to be at fault, and stays undecided."""
-    wrong = {node for fault in found.faults for node in fault.nodes}
+    wrong = {node for fault in (*found.faults, *found.shared) for node in fault.nodes}
     failing = [j.window for j in found.judged if j.verdict.failed and not wrong.isdisjoint(j.nodes)]
     rests = dict.fromkeys(tuple(unit for unit in window if wrong.isdisjoint(unit)) for window in failing)
     affirmed = {node for j in found.judged if affirms(j) for node in j.nodes}

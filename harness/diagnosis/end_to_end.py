@@ -58,7 +58,8 @@ class Impact:
     """What one fault does to the outputs.
 
     share    in [0, 1], of the error of the outputs: 1 - |e - f|^2 / |e|^2, where e is that error, and f what the fault
-             alone brings. One that is there for being cut out only, and not in the whole, explains nothing
+             alone brings. One that is there for being cut out only, and not in the whole, explains nothing. Where it
+             brings NaN, and behind it is rounded to codes, f is e
     change   |f| by the norm of the output, of the one that it moves most
     noisy    in f is the noise of quantizing, too
     drowned   in f is none, but in e there is: beside other faults f is not small
@@ -143,6 +144,8 @@ def impact(
                 size = float(np.linalg.norm(_plain(right[name]))) or 1.0
                 e = _error(got.get(name), right[name]) / size
                 f = (_error(after.get(name), right[name]) - _error(before.get(name), right[name])) / size
+                if noisy and e.any():  # codes hold no NaN: behind it may stand any number, the right one too
+                    f = np.where(_spoiled(after.get(name), right[name]), e, f)
                 change = max(change, float(np.linalg.norm(f)))
                 total += float(e @ e)
                 explained += float(e @ e - (e - f) @ (e - f))
@@ -189,6 +192,13 @@ def _largest_error(got: np.ndarray | None, right: np.ndarray) -> float:
     if got is None or got.shape != right.shape:
         return math.inf
     return float(distance(got, right).max(initial=0.0))
+
+
+def _spoiled(got: np.ndarray | None, right: np.ndarray) -> np.ndarray:
+    """Where something is no finite number that should be one."""
+    if got is None or got.shape != right.shape or got.dtype.kind != "f":
+        return np.zeros(right.size, bool)
+    return np.asarray(np.isfinite(right) & ~np.isfinite(got)).ravel()
 
 
 def _plain(x: np.ndarray) -> np.ndarray:

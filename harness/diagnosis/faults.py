@@ -11,8 +11,9 @@ from driftnet.diagnosis.likeness import unlike
 from driftnet.diagnosis.localize import Fault
 from driftnet.diagnosis.result import Diagnosis
 from driftnet.diagnosis.views import around
-from driftnet.findings.explaining import Effort
+from driftnet.findings.explaining import Effort, symptom_seen
 from driftnet.findings.issues import KnownIssue, KnownIssues
+from driftnet.findings.known import shows
 from driftnet.findings.pipeline import Examination, examine
 from driftnet.findings.trial import Trial
 from driftnet.model.inspect import Case, computing
@@ -136,12 +137,13 @@ def _likened(inquiry: Inquiry, diagnosis: Diagnosis, whole: Trial) -> Diagnosis:
     examined, issues = diagnosis.examination, inquiry.known_issues
     if not examined.known or rule_of(issues, examined) or examined.verdict.word is Word.HANGS:
         return diagnosis
-    name = folder_name(examined.finding.signature) if examined.finding else ""
-    if very := KnownIssues(issues).named(name):  # whatever it was recognized as
-        return replace(diagnosis, examination=replace(examined, known=very.id))
     inquiry.tell("comparing with the known case that it looks like")
     try:
         own = _reduced(examined, whole)
+        name = folder_name(examined.finding.signature) if examined.finding else ""
+        very = KnownIssues(issues).named(name)  # whatever it was recognized as
+        if very and shows(very, symptom_seen(own, *inquiry.watch(own))):
+            return replace(diagnosis, examination=replace(examined, known=very.id))
         reason = unlike(own, examined.known, issues, diagnosis.remedies, inquiry.watch)
     except ExhaustedError:
         reason = "no time was left to compare them"

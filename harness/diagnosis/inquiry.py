@@ -136,6 +136,7 @@ class Found:
 
     target        its name;   ended   how the model fails, if nothing comes out of it;   again   in a fresh process too
     distributions   of a fault, by its nodes, of what it gets wrong;   depth   as of a Checked
+    shared        what fails by the parameter of a tensor that one of the faults makes, and is none itself
     impacts       of a fault, by its nodes, what it does to the outputs; None where nobody can tell
     unconfirmed   a failure that fresh processes did not show again;   interrupted   somebody ended the check
     cut           what was ended because the time was spent, before a fault had been examined
@@ -150,6 +151,7 @@ class Found:
     ended: Verdict | None
     judged: list[Judged] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    shared: list[Fault] = field(default_factory=list)
     impacts: dict[tuple[int, ...], Impact | None] = field(default_factory=dict)
     diagnoses: list[Diagnosis] = field(default_factory=list)
     distributions: dict[tuple[int, ...], Distribution | None] = field(default_factory=dict)

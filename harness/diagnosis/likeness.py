@@ -2,7 +2,8 @@
 
 Known means the same cause. A pattern or a trigger that matches is a guess, and of a trained model an expensive one: who
 is told that its fault is known looks no further. So the known case is put to the test beside the reduced one of the
-model: it fails under the recipe of the model, in the same way, and what mends one of them mends the other.
+model: it fails under the recipe of the model, in the same way, and what mends one of them mends the other. No more is
+asked where what is wrong in an artifact is of a class that one function makes.
 """
 
 from collections.abc import Sequence
@@ -11,8 +12,9 @@ from functools import partial
 
 from driftnet.causes.record import Status
 from driftnet.diagnosis.attribution import SIMPLIFIED, Remedy, Watch, mends, remedies, under
-from driftnet.findings.explaining import explanation
+from driftnet.findings.explaining import explanation, symptom_seen
 from driftnet.findings.issues import KnownIssue, symptom_of
+from driftnet.findings.recognition import is_same_place
 from driftnet.findings.trial import Trial
 from driftnet.model.signature import coarse, fine
 from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Observation, Verdict
@@ -51,6 +53,9 @@ def unlike(own: Trial, known: str, issues: Sequence[KnownIssue], cures: Sequence
         for other in issues
         if other is issue or (cause and other.saved.cause and other.saved.cause.id == cause.id)
     ]
+    telling = [cause for other in same for cause in other.causes if cause.place.class_tells]
+    if telling and any(is_same_place(cause, symptom_seen(own, verdict, seen)) for cause in telling):
+        return ""  # one function made both
     sign = coarse(own.target.name, verdict)
     if fine(sign, own.case) in {other.saved.fine for other in same}:
         return ""  # it was reduced to the very same

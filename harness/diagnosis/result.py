@@ -13,7 +13,7 @@ from driftnet.diagnosis.views import Distribution, Neighbour, Point
 from driftnet.findings.pipeline import Examination
 from driftnet.model.inspect import elements
 from driftnet.model.inspect import nodes as size
-from driftnet.model.verdict import Observation, Verdict
+from driftnet.model.verdict import Observation, Verdict, Word
 from driftnet.model.windows import Judged
 from driftnet.reduce.reducer import MINIMAL
 from driftnet.util.options import written
@@ -134,6 +134,7 @@ class Checked:
     costs     what the rounding of fast kernels comes to, where something was excused by it
     random    the graph outputs that hang on random numbers, of which there is no error
     unquantized   why nothing is quantized under a recipe that should; "" where something is, or nobody can tell
+    vanishing, joins_in_float   as of an Audit, where the outputs of an artifact that can be read are off by much
     depth     what is known of the tensors along the depth of the model
     interrupted   somebody ended the check: this is what it had come to
     """
@@ -150,6 +151,8 @@ class Checked:
     costs: tuple[Cost, ...] = ()
     random: tuple[str, ...] = ()
     unquantized: str = ""
+    vanishing: tuple[str, ...] = ()
+    joins_in_float: tuple[Loss, ...] = ()
     depth: tuple[Point, ...] = ()
     interrupted: bool = False
 
@@ -160,8 +163,9 @@ class Checked:
 
     @property
     def known(self) -> str:
-        """The open case that explains everything found; "" where one of the faults is new."""
-        names = [diagnosis.known for diagnosis in self.diagnoses]
+        """The open case that explains everything found; "" where one of the faults is new, or nobody can tell whether
+        the model fails: what is undecided is not known."""
+        names = [diagnosis.known for diagnosis in self.diagnoses if self.verdict.word is not Word.ABSTAINS]
         return names[0] if names and all(names) else ""
 
     def as_json(self) -> dict[str, Any]:
@@ -183,6 +187,8 @@ class Checked:
             "kernels": [cost.as_json() for cost in self.costs],
             "random": list(self.random),
             "unquantized": self.unquantized,
+            "vanishing": list(self.vanishing),
+            "joins_in_float": [loss.as_json() for loss in self.joins_in_float],
             "worst": [row for k, row in enumerate(told) if row not in told[:k]][:WORST],
             "depth": [asdict(point) for point in self.depth],
             "culprits": [culprit.as_json() for culprit in self.culprits],

@@ -110,7 +110,15 @@ def locate_what_is_told(inquiry: Inquiry, recorded: Recording, found: Found) -> 
 
 
 def _add(inquiry: Inquiry, found: Found, fault: Fault) -> None:
-    found.faults.append(fault)
+    """Adds a fault to those that are `found`. A parameter that two are about is that of a tensor: it belongs to the one
+    that makes it, which stands before those that read it."""
+    about = fault.verdict.about
+    same = sorted([fault, *(f for f in found.faults if about and f.verdict.about == about)], key=lambda f: f.nodes)
+    found.shared += same[1:]
+    found.faults[:] = [other for other in found.faults if other not in same]
+    found.faults.append(same[0])
+    if same[0] is not fault:
+        return
     inquiry.tell(f"at fault: {', '.join(' '.join(pair) for pair in names_of(inquiry.case, fault))}")
 
 

@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 import onnx
 from driftnet.diagnosis.end_to_end import Loss, losses
-from driftnet.model.graph import Graph, Values
+from driftnet.model.graph import Graph, Values, read
 from driftnet.model.inspect import Case, all_nodes, bodies, computing
 from driftnet.model.operators import AFFINE, full_name
 from driftnet.model.submodel import Record, Recording, UnrecordedError, rebuilt, submodel
 from driftnet.oracle.artifact.verified.calibration import largest_of, ranges_of
 from driftnet.oracle.artifact.verified.comparison import label
 from driftnet.oracle.artifact.verified.operators import CLIPPING, MOVEMENT, OPAQUE, QUANTIZED
+from driftnet.oracle.artifact.verified.range_outliers import moved_from
 from driftnet.oracle.artifact.verified.ranges import stated_ranges
+from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.run.reference import ReferenceError
 from onnx import helper
 
@@ -83,9 +85,9 @@ def by_tensor(
     return tuple(sorted(rows.values(), key=lambda row: row.relative_l2, reverse=True))
 
 
-def vanishing(model: Graph, graph: Graph, recorded: Sequence[Values]) -> Iterator[str]:
+def vanishing(model: Graph, graph: Graph, recorded: Sequence[Values]) -> Iterator[tuple[str, str]]:
     """Joins whose result has a step so large that an operand rounds to nothing: boxes and scores of a detector, scores
-    of an attention and a mask of -10000."""
+    of an attention and a mask of -10000. Each in words, and its result."""
     ranges, seen = stated_ranges(graph), ranges_of(recorded)
     for node in model.nodes:
         if node.op not in JOINS | SUMS or node.outputs[0] not in ranges:
@@ -98,7 +100,34 @@ def vanishing(model: Graph, graph: Graph, recorded: Sequence[Values]) -> Iterato
         for name in node.inputs:
             largest = largest_of(seen[name]) if name in seen else 0.0
             if 0 < largest < step / 2:
-                yield f"{node.op} {label(node)}: {name!r} is {largest:.3g} at most, and is lost in steps of {step:.3g}"
+                said = f"{name!r} is {largest:.3g} at most, and is lost in steps of {step:.3g}"
+                yield f"{node.op} {label(node)}: {said}", node.outputs[0]
+
+
+def with_joins_in_float(
+    artifact: Case, joins: Collection[str], expected: Sequence[Values], run: Record
+) -> tuple[Loss, ...]:
+    """What is lost end to end where all these `joins`, tensors in which something vanishes, are read as they are before
+    they are rounded, and so is what is moved of them; nothing where an operator in codes makes them."""
+    graph = read(artifact.proto)
+    reals = read_artifact(graph)
+    wanted = {reals.stands_for(name) for name in joins}
+
+    def is_of_a_join(name: str) -> bool:
+        while name not in wanted and (before := reals.stands_for(moved_from(graph, name))) != name:
+            name = before
+        return name in wanted
+
+    pairs = [r.node for r in reals.roundings if r.node.op == "QuantizeLinear" and is_of_a_join(r.real)]
+    rounded = {node.outputs[0]: node.inputs[0] for node in pairs}
+    proto = deepcopy(artifact.proto)
+    reads = {n.output[0]: rounded[n.input[0]] for n in proto.graph.node if n.input and n.input[0] in rounded}
+    for node in proto.graph.node if reads else ():
+        node.input[:] = [reads.get(name, name) for name in node.input]
+    try:
+        return tuple(losses(run(replace(artifact, model=proto.SerializeToString())), expected)) if reads else ()
+    except ReferenceError:
+        return ()
 
 
 def worst_layers(

@@ -184,7 +184,7 @@ class _Search:
     def shows_alone(self, seen: Recognized) -> bool:
         """Whether its nodes fail by themselves as the saved case does."""
         parts = self._parts(tuple(sorted(seen.nodes))) if seen.nodes else ()
-        return any(_shows(seen.issue, ask()) for _, ask in parts)
+        return any(shows(seen.issue, ask()) for _, ask in parts)
 
     def asked(self) -> Iterator[Recognized]:
         """The issues of which some place fails alone, with all places that do; those that fail in this way first. A bug
@@ -216,7 +216,7 @@ class _Search:
         """The part at `place` that failed as the saved case does, and the same with what reads its results, if anything
         does; none where that comes and goes, and none was run."""
         parts = self._parts(tuple(sorted(place))) if issue.saved.status != Status.FLAKY else ()
-        alone = [part for part, ask in parts if _shows(issue, ask())][:1]
+        alone = [part for part, ask in parts if shows(issue, ask())][:1]
         nodes = self.case.proto.graph.node
         made = {name for i in place for name in nodes[i].output if name}
         readers = {i for i in computing(self.case.proto.graph) if not made.isdisjoint(reads(nodes[i]))}
@@ -232,7 +232,7 @@ class _Search:
         if comes_and_goes and not self.other.differs(issue, self.case):
             return True
         parts = self._parts(tuple(sorted(place)))
-        return any(_shows(issue, ask()) and not self.other.differs(issue, part) for part, ask in parts)
+        return any(shows(issue, ask()) and not self.other.differs(issue, part) for part, ask in parts)
 
     def without(self, seen: Recognized) -> Case | None:
         """Take what was found into account: the case without its places too, None where none is left or known."""
@@ -292,7 +292,8 @@ def _alone(case: Case, place: Occurrence, recorded: Recording) -> Iterator[Case]
     yield from (part, *_fed(part))
 
 
-def _shows(issue: KnownIssue, found: Symptom) -> bool:
+def shows(issue: KnownIssue, found: Symptom) -> bool:
+    """Whether a place with the pattern of `issue` fails as that does, be it in another model."""
     if issue.saved.kind in DEPENDS_ON_RUN:
         return found.coarse != ""
     classes = {issue.wrong, *(cause.place.artifact for cause in issue.causes)}

@@ -156,6 +156,7 @@ class Verdict:
     culprits   (name, operator) of the nodes at fault, where the verdict by itself knows them
     at       index of the element that error and bound are those of; () is all of the output
     about    of a parameter of an artifact: the rule that it breaks, and the tensors that this is about
+    loose    it agrees, and of some output within so wide a bound of rounding that a wrong node may hide in it
     """
 
     word: Word
@@ -173,6 +174,7 @@ class Verdict:
     culprits: tuple[tuple[str, str], ...] = ()
     at: tuple[int, ...] = ()
     about: tuple[str, ...] = ()
+    loose: bool = False
 
     @property
     def failed(self) -> bool:
@@ -193,5 +195,5 @@ class Verdict:
         return {
             k: (str(v) if isinstance(v, StrEnum) else list(v) if isinstance(v, tuple) else v)
             for k, v in vars(self).items()
-            if v not in ("", (), 0.0) or k == "word"
+            if v not in ("", (), 0.0, False) or k == "word"
         }

@@ -13,20 +13,12 @@ import numpy as np
 from driftnet.model.inspect import Case, computing, has_any
 from driftnet.model.operators import Trait
 from driftnet.model.submodel import Recording, UnrecordedError, ancestors, constant_values, makers, reads, submodel
-from driftnet.model.verdict import Tier, Verdict, Word
+from driftnet.model.verdict import Verdict, Word
 from driftnet.util.groups import groups
 
 LAYERS, NODES = 3, 8
 """What a window holds at most: three layers that sum products (or hold a body, which may), of which the running-error
 ball is narrow up to width 576; and nodes with floating-point results, without DequantizeLinear."""
-
-LOOSE = 2.0**-13
-"""Of the largest element of a tensor: a bound of rounding that allows more of it (a Gelu by tanh is off by as much)
-says nothing of several nodes. In windows of a transformer of width 128 it is 1e-5, of LSTMs and Convs up to 1e-4."""
-
-LOOSE_ROUNDINGS = 8
-"""Of the largest element, in the spacing of its type at 1: what is allowed in any case. In half precision, where one
-rounding is more than LOOSE, all windows would be halved otherwise."""
 
 Unit = tuple[int, ...]
 """Nodes, by their indices, between which nothing is cut."""
@@ -36,14 +28,15 @@ Window = tuple[Unit, ...]
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """A window as a model of its own, and the verdict on it.
-
-    loose   it agrees within so wide a bound that its parts have to be asked
-    """
+    """A window as a model of its own, and the verdict on it."""
 
     window: Window
     verdict: Verdict
-    loose: bool = False
+
+    @property
+    def loose(self) -> bool:
+        """Whether it agrees within so wide a bound that its parts have to be asked."""
+        return len(self.window) > 1 and self.verdict.loose
 
     @property
     def nodes(self) -> list[int]:
@@ -135,21 +128,9 @@ def survey(
 
 def _judged(case: Case, recorded: Recording, window: Window, look: Callable[[Case], Verdict]) -> Judged | None:
     try:
-        verdict = look(submodel(case, nodes_of(window), recorded, shared=True))
+        return Judged(window, look(submodel(case, nodes_of(window), recorded, shared=True)))
     except UnrecordedError:
         return None
-    return Judged(window, verdict, len(window) > 1 and _is_loose(verdict, recorded))
-
-
-def _is_loose(verdict: Verdict, recorded: Recording) -> bool:
-    """Whether a window agrees within a bound of rounding that would hide a wrong node, where it came nearest to its
-    bound. One of noise is another matter: that is as wide as the steps are."""
-    x = recorded.feeds[verdict.feed].get(verdict.output) if verdict.feed < len(recorded.feeds) else None
-    rounding = verdict.tier in (Tier.RUNNING_ERROR, Tier.SAMPLING)
-    if verdict.word is not Word.AGREES or not rounding or x is None or not x.size or x.dtype.kind != "f":
-        return False
-    most = max(LOOSE, LOOSE_ROUNDINGS * float(np.finfo(x.dtype).eps))
-    return verdict.bound > most * float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
 
 
 def _halves(window: Window) -> tuple[Window, Window]:

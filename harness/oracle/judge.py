@@ -44,7 +44,7 @@ from driftnet.oracle.scheme import formulas
 from driftnet.oracle.scheme.precomputed import halved, precomputed
 from driftnet.oracle.second_opinion import Blame, blame
 from driftnet.oracle.tiers import budget, exact, lossless, running_error, sampling, structure
-from driftnet.oracle.tolerances.table import CODE_ERROR, ONE_STEP
+from driftnet.oracle.tolerances.table import CODE_ERROR, LOOSE, LOOSE_ROUNDINGS, ONE_STEP
 from driftnet.run.reference import Reference, ReferenceError
 from driftnet.targets.interface import Options, Target
 from driftnet.util import spent
@@ -154,7 +154,22 @@ def _wrong_before(question: Question, observation: Observation) -> Verdict | Non
 
 def _of_values(question: Question) -> Verdict:
     """The verdict on outputs that have the right shapes and dtypes."""
-    return _overall([_unless_underspecified(question, verdict) for verdict in _verdicts(question)])
+    verdicts = [_unless_underspecified(question, verdict) for verdict in _verdicts(question)]
+    loose = any(_is_loose(question, verdict) for verdict in verdicts)
+    found = _overall(verdicts)
+    return dataclasses.replace(found, loose=True) if loose and found.word is Word.AGREES else found
+
+
+def _is_loose(question: Question, verdict: Verdict) -> bool:
+    """Whether an output agrees within a bound of rounding that would hide a wrong node, where it came nearest to its
+    bound. One of noise is another matter: that is as wide as the steps are."""
+    if verdict.word is not Word.AGREES or verdict.tier not in (Tier.RUNNING_ERROR, Tier.SAMPLING):
+        return False
+    _, x = question.pair((verdict.feed, verdict.output))
+    if not x.size or x.dtype.kind != "f":
+        return False
+    most = max(LOOSE, LOOSE_ROUNDINGS * float(np.finfo(x.dtype).eps))
+    return verdict.bound > most * float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
 
 
 def _unless_underspecified(question: Question, verdict: Verdict, words: str = "") -> Verdict:
@@ -198,7 +213,7 @@ def _verdicts(question: Question) -> list[Verdict]:
     if not disputed:
         return verdicts
     if found := structure.nonsense(question) or misquantized(question):  # whatever is computed by it
-        return [found]
+        return [*_named(question, {(found.feed, found.output): found}).values()]
     return [*verdicts, *_of_codes(question, disputed).values()]
 
 

@@ -198,7 +198,20 @@ def test_of_many_words_in_a_line_the_first_are_told():
 
 def test_more_than_a_few_verdicts_end_with_a_line_that_sums_them_up():
     one = {"target": "mnn", "release": "1", "stage": "execute", "kind": "wrong-values", "known": "", "message": ""}
-    one |= {name: [] for name in ("made_up", "misdeclared", "stages", "end_to_end", "kernels", "random", "culprits")}
+    one |= {
+        name: []
+        for name in (
+            "made_up",
+            "vanishing",
+            "joins_in_float",
+            "misdeclared",
+            "stages",
+            "end_to_end",
+            "kernels",
+            "random",
+            "culprits",
+        )
+    }
     one |= {name: [] for name in ("notes", "faults", "calibrated_elsewhere")} | {
         "unquantized": "",
         "accepted": "",

@@ -366,19 +366,22 @@ def test_scores_that_vanish_beside_boxes_are_told(runner):
 
 
 @pytest.mark.parametrize(("masked", "lost"), [(-10000.0, 1), (-2.0, 0)])
-def test_scores_that_vanish_beside_the_mask_of_an_attention_are_told(runner, masked, lost):
+def test_scores_that_vanish_beside_the_mask_of_an_attention_are_told_and_what_leaving_both_in_float_gives(
+    runner, masked, lost
+):
     mask = np.where(np.arange(4) < 2, 0, masked).astype(np.float32)
     pair = [
         helper.make_node("QuantizeLinear", ["j", "s", "z"], ["c"]),
-        helper.make_node("DequantizeLinear", ["c", "s", "z"], ["y"]),
+        helper.make_node("DequantizeLinear", ["c", "s", "z"], ["d"]),
     ]
     scores = [helper.make_node("Mul", ["x", "half"], ["scores"]), helper.make_node("Add", ["scores", "mask"], ["j"])]
-    constants = {"half": np.float32(0.5), "mask": mask}
-    floating = model([*scores, helper.make_node("Identity", ["j"], ["y"])], **constants)
+    weights, constants = helper.make_node("Softmax", ["d"], ["y"]), {"half": np.float32(0.5), "mask": mask}
+    floating = model([*scores, helper.make_node("Identity", ["j"], ["d"]), weights], **constants)
     step = np.float32((np.abs(FEED["x"]).max() / 2 - masked) / 127)
-    found = audit.audit(floating, model([*scores, *pair], **constants, s=step, z=np.int8(0)), [FEED], runner)
+    found = audit.audit(floating, model([*scores, *pair, weights], **constants, s=step, z=np.int8(0)), [FEED], runner)
     assert len(found.vanishing) == lost, f"{found.vanishing}, should be {lost}"
     assert not lost or "'scores'" in found.vanishing[0], found.vanishing
+    assert [row.max_abs for row in found.joins_in_float] == lost * [0.0], "in float nothing of it is lost"
 
 
 def test_the_sign_of_the_largest_of_a_block_may_take_the_last_of_four_bits(runner):

@@ -19,7 +19,7 @@ from driftnet.diagnosis import conclusion, faults, kernels
 from driftnet.diagnosis.check import check
 from driftnet.diagnosis.inquiry import BUDGET, Found
 from driftnet.diagnosis.localize import Fault
-from driftnet.diagnosis.result import Diagnosis
+from driftnet.diagnosis.result import Checked, Diagnosis
 from driftnet.findings import corpus, explaining, pipeline, pursuing
 from driftnet.findings.explaining import Effort
 from driftnet.findings.issues import KnownIssue, issues
@@ -78,8 +78,11 @@ def too_large(monkeypatch):
 def test_nodes_of_a_window_that_agrees_within_a_bound_that_allows_anything_are_not_verified():
     case = one_node("Relu", np.ones((2, 3), np.float32))
     agrees = Verdict(Word.AGREES, Tier.RUNNING_ERROR, output="y", bound=1e9)
+    window = ((0,), (0,))
     shares = [
-        conclusion._doubtful(case, Found("mnn", None, judged=[Judged(((0,),), agrees, loose)]), [], "")[1]
+        conclusion._doubtful(
+            case, Found("mnn", None, judged=[Judged(window, dataclasses.replace(agrees, loose=loose))]), [], ""
+        )[1]
         for loose in (False, True)
     ]
     assert shares == [1.0, 0.0], f"{shares} of the nodes are verified, should be all and none"
@@ -506,6 +509,29 @@ def test_an_if_that_a_crash_needs_is_at_fault_itself(runner, monkeypatch):
     assert [(c.node, c.op_type) for c in checked.culprits] == [("if", "If")]
 
 
+def masked_by(value, runner, monkeypatch):
+    """What a check says of a masked Softmax that onnxruntime quantizes, but for the reduced case."""
+    put(monkeypatch, "diagnose", lambda *asked: None)
+    masked = helper.make_node("Add", ["x", "mask"], ["masked"], name="masking")
+    y = helper.make_node("Softmax", ["masked"], ["y"], name="weights")
+    feed, constants = {"x": np.array([[0.5, 1, 2]], np.float32)}, {"mask": np.array([0, 0, value], np.float32)}
+    case = models.case([masked, y], feed, constants=constants, outputs=[("y", TensorProto.FLOAT, [1, 3])])
+    return check(Trial(case, resolve("onnxruntime-quant"), {"quantize": "static"}, runner), ())
+
+
+def test_what_vanishes_beside_a_mask_is_told_with_what_leaving_it_in_float_gives(runner, monkeypatch):
+    checked = masked_by(-10000, runner, monkeypatch)
+    assert checked.vanishing == ("Add masking: 'x' is 2 at most, and is lost in steps of 39.2",)
+    assert checked.joins_in_float[0].relative_l2 < checked.end_to_end[0].relative_l2 / 10
+
+
+def test_an_infinite_scale_is_put_down_to_what_makes_the_tensor_not_to_what_reads_it(runner, monkeypatch):
+    checked = masked_by(-np.inf, runner, monkeypatch)
+    assert [culprit.node for culprit in checked.culprits] == ["masking"]
+    assert checked.culprits[0].impact >= 0.9, "NaN, of which codes make any number, explains no error"
+    assert checked.verdict.culprits == (("masking", "Add"),), "the whole model's verdict names another node"
+
+
 def test_an_output_that_is_random_by_definition_has_no_error(runner):
     node = helper.make_node("RandomNormalLike", ["x"], ["r"])
     nodes_ = [node, helper.make_node("Relu", ["r"], ["y"]), helper.make_node("Neg", ["x"], ["z"])]
@@ -855,6 +881,12 @@ def test_what_a_known_cause_names_is_judged_by_itself_where_the_bound_of_its_win
     assert checked.doubtful == left, f"not verified are {checked.doubtful}, should be what is at fault, {left}"
     told = [str(remedy) for remedy in diagnosis.remedies]
     assert "fp16=True" not in told, f"{told} has what leaves the values as they are, under a wider bound"
+
+
+@pytest.mark.parametrize(("word", "known"), [(Word.DIVERGES, "a case"), (Word.ABSTAINS, "")])
+def test_what_is_undecided_is_not_called_known(word, known):
+    fault = Diagnosis((), Examination(Verdict(Word.DIVERGES), known="a case"))
+    assert Checked(Verdict(word), diagnoses=(fault,)).known == known
 
 
 @pytest.mark.parametrize(("ended", "nodes", "named"), [("budget", 12, 0), ("minimal", 12, 12), ("budget", 3, 3)])

@@ -60,6 +60,16 @@ def test_what_is_reduced_to_a_saved_case_is_that_whatever_it_was_recognized_as(r
     assert (diagnosis.examination.known, diagnosis.unlike) == (merged.id, "")
 
 
+def test_an_infinite_scale_is_known_by_the_cause_of_that_and_not_by_another_at_the_same_operator(runner):
+    """The case of the one fails only where data movement is quantized too; that of the other is an Add as well."""
+    scales, adds = (KnownIssue(corpus.load(saved_case(digits))) for digits in ("647b97dd", "bd916636"))
+    node = helper.make_node("Add", ["x", "mask"], ["y"])
+    feed, constants = {"x": np.array([0.5, 1], np.float32)}, {"mask": np.array([0, -np.inf], np.float32)}
+    case = models.case([node], feed, constants, outputs=[("y", TensorProto.FLOAT, (2,))])
+    (diagnosis,) = check(Trial(case, resolve("onnxruntime-quant"), {}, runner), [adds, scales]).diagnoses
+    assert (diagnosis.known, diagnosis.unlike) == (scales.id, "")
+
+
 @pytest.mark.parametrize(
     ("recipe", "ours", "theirs", "reason"),
     [

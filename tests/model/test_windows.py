@@ -4,10 +4,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from driftnet.model import windows as cutting
 from driftnet.model.inspect import has_any
 from driftnet.model.operators import Trait
-from driftnet.model.submodel import Recording, recording, submodel
+from driftnet.model.submodel import recording, submodel
 from driftnet.model.verdict import Kind, Tier, Verdict, Word
 from driftnet.model.windows import LAYERS, NODES, live_nodes, nodes_of, seams, split, survey
 from onnx import helper
@@ -113,14 +112,11 @@ def test_what_nobody_can_judge_is_halved_down_to_single_units():
     assert len(judged) < 1.2 * len(live_nodes(case))
 
 
-@pytest.mark.parametrize("tier", [Tier.RUNNING_ERROR, Tier.SAMPLING])
-def test_a_window_that_agrees_within_a_bound_that_allows_anything_is_halved_until_its_parts_do_not(tier):
+def test_a_window_that_agrees_within_a_bound_that_allows_anything_is_halved_until_its_parts_do_not():
     case, recorded, windows = cut("mobilenet_v2")
 
     def look(part):
-        output = part.proto.graph.output[0].name
-        bound = float(np.abs(recorded.feeds[0][output]).max()) * 2.0 ** -(15 - len(part.proto.graph.node))
-        return Verdict(Word.AGREES, tier, output=output, bound=bound)
+        return Verdict(Word.AGREES, Tier.RUNNING_ERROR, loose=len(part.proto.graph.node) > 2)
 
     judged = list(survey(case, recorded, look, lambda verdict: False, windows))
     loose = [one for one in judged if one.loose]
@@ -130,13 +126,11 @@ def test_a_window_that_agrees_within_a_bound_that_allows_anything_is_halved_unti
     assert affirmed == set(live_nodes(case)), "each node is judged within a bound that is narrow enough at last"
 
 
-def test_a_single_node_is_judged_within_whatever_its_bound_is_and_so_is_noise():
+def test_a_single_node_is_judged_within_whatever_its_bound_is():
     case, recorded, windows = cut("mobilenet_v2")
 
     def look(part):
-        output = part.proto.graph.output[0].name
-        tier = Tier.RUNNING_ERROR if len(part.proto.graph.node) == 1 else Tier.BUDGET
-        return Verdict(Word.AGREES, tier, output=output, bound=1e9)
+        return Verdict(Word.AGREES, Tier.RUNNING_ERROR, loose=len(part.proto.graph.node) == 1)
 
     judged = list(survey(case, recorded, look, lambda verdict: False, windows))
     assert len(judged) == len(windows), f"{len(judged)} windows are judged, should be {len(windows)}, none halved"
@@ -147,11 +141,3 @@ def test_nothing_is_halved_once_something_is_wrong():
     wrong = Verdict(Word.DIVERGES, kind=Kind.WRONG_VALUES)
     judged = list(survey(case, recorded, lambda part: wrong, lambda verdict: verdict.failed))
     assert len(judged) == len({*windows, *seams(case, windows)})
-
-
-@pytest.mark.parametrize(("dtype", "loose"), [(np.float16, False), (np.float32, True)])
-def test_what_one_rounding_of_its_type_is_worth_makes_no_window_loose(dtype, loose):
-    recorded = Recording(({"y": np.ones(3, dtype)},), ())
-    verdict = Verdict(Word.AGREES, Tier.RUNNING_ERROR, output="y", bound=2.0**-10)
-    found = cutting._is_loose(verdict, recorded)
-    assert found == loose, f"a bound of 2^-10 of {dtype.__name__} is loose: {found}, should be {loose}"

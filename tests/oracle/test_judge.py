@@ -1,11 +1,13 @@
 """Which tier is asked when, and which verdict speaks for all."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from driftnet.model import graph
-from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Word
+from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier, Verdict, Word
+from driftnet.oracle import judge as judging
 from driftnet.oracle.judge import judge
 from driftnet.oracle.question.question import HALVES
 from driftnet.run.reference import ReferenceError
@@ -60,6 +62,30 @@ def test_one_output_that_nobody_can_judge_makes_the_whole_abstain_unless_another
     assert (said.word, said.output, said.abstained) == (Word.ABSTAINS, "rest", ("Add", "Exp", "Sub"))
     said = verdict(runner, model, {"rest": other, "e": right["e"] * np.float32(1.01)})
     assert (said.word, said.output) == (Word.DIVERGES, "e")
+
+
+@pytest.mark.parametrize(("large", "loose"), [(1e5, True), (1, False)])
+def test_an_output_within_a_narrow_bound_does_not_vouch_for_one_whose_bound_allows_anything(runner, large, loose):
+    """Sin is nearer to its bound, and speaks for both."""
+    nodes = [
+        helper.make_node("Sin", ["x"], ["s"]),
+        helper.make_node("Add", ["s", "large"], ["sum"]),
+        helper.make_node("Sub", ["sum", "large"], ["rest"]),
+    ]
+    x = np.linspace(-2, 2, 8, dtype=np.float32)
+    outputs = [("s", FLOAT, (8,)), ("rest", FLOAT, (8,))]
+    model = case(nodes, {"x": x}, {"large": np.full(8, large, np.float32)}, outputs=outputs)
+    right = runner.reference.run(model).outputs[0]
+    other = {name: np.nextafter(y, np.float32(9), dtype=np.float32) for name, y in right.items()}
+    said = verdict(runner, model, other)
+    assert (said.word, said.output, said.loose) == (Word.AGREES, "s", loose)
+
+
+@pytest.mark.parametrize(("dtype", "loose"), [(np.float16, False), (np.float32, True)])
+def test_what_one_rounding_of_its_type_is_worth_is_no_loose_bound(dtype, loose):
+    agrees, x = Verdict(Word.AGREES, Tier.RUNNING_ERROR, output="y", bound=2.0**-10), np.ones(3, dtype)
+    found = judging._is_loose(SimpleNamespace(pair=lambda place: (x, x)), agrees)
+    assert found == loose, f"a bound of 2^-10 of {dtype.__name__} is loose: {found}, should be {loose}"
 
 
 def test_one_step_of_a_pair_is_a_kind_of_its_own(runner):

@@ -229,7 +229,7 @@ def audit(console: Console, result: Result) -> None:
         result["unmatched"] and f"  not compared: {several(_nodes(result['unmatched']))}",
         *_end_to_end(result["end_to_end"]),
         not result["usable"] and f"  {OF_LITTLE_USE}",
-        *(f"  vanishes: {said}" for said in result["vanishing"]),
+        *_vanishing(result),
         *(f"  wrong, but does nothing to the outputs: {said}" for said in result["notes"]),
     )
     if layers := [row for row in result["layers"] if row["sqnr_db"]][:OUTPUTS]:
@@ -246,6 +246,13 @@ def audit(console: Console, result: Result) -> None:
         table.add_row(problem["question"], escape(problem["where"]), *numbers, escape(problem["message"]))
     if problems:
         console.print(table)
+
+
+def _vanishing(result: Mapping[str, Any]) -> list[str]:
+    """What vanishes beside larger numbers, and what is lost where that is left in float which it vanishes in."""
+    told = [f"  vanishes: {said}" for said in result["vanishing"]]
+    rows = ", ".join(map(_decibels, result["joins_in_float"][:OUTPUTS]))
+    return [*told, *([f"  left in float, the results of these joins: {rows}"] if rows else [])]
 
 
 def _head(result: Mapping[str, Any]) -> str:
@@ -280,6 +287,7 @@ def check(console: Console, result: Result) -> None:
             stages and f"  stages: {stages}",
             *_end_to_end(r["end_to_end"]),
             not r["usable"] and f"  {OF_LITTLE_USE}",
+            *_vanishing(r),
             *(f"  {cost['message']}" for cost in r["kernels"] if cost["message"] not in r["message"]),
             *(f"  output {name}: random by definition: only its range is checked" for name in r["random"]),
             stages and f"  verified: {r['vouched']:.1%} of the nodes{rest}",

@@ -83,6 +83,14 @@ class Comparison:
         return self.numbers.artifact
 
     @cached_property
+    def tensors(self) -> Mapping[str, Sequence[str]]:
+        """Real tensor of the artifact -> the tensors of the model that it is, in the order of `at`."""
+        found: dict[str, list[str]] = {}
+        for name, real in self.at.items():
+            found.setdefault(real, []).append(name)
+        return found
+
+    @cached_property
     def folded(self) -> Mapping[int, Sequence[Node]]:
         """By the id of a piece, the affine nodes that it has absorbed."""
         found: dict[int, list[Node]] = {}

@@ -54,8 +54,10 @@ def wrong_scales(c: Comparison) -> Iterator[Problem]:
         if not rounding.dynamic and not (np.isfinite(scale) & (scale > 0)).all():
             name = rounding.format.scale
             odd = np.ravel(scale)[~(np.isfinite(scale) & (scale > 0)).ravel()][0]
-            message = f"scale {name!r} of {rounding.real!r} holds {odd:g}: not positive, or not finite"
-            found = problem_of(rounding.node, "parameter", np.inf, 0.0, message, where=name)
+            own = (c.tensors.get(rounding.real) or [rounding.real])[-1]
+            message = f"scale {name!r} of {own!r} holds {odd:g}: not positive, or not finite"
+            maker = c.model.producers.get(own, rounding.node)
+            found = problem_of(maker, "parameter", np.inf, 0.0, message, where=name)
             yield replace(found, about=("scale", name))
 
 

@@ -51,9 +51,7 @@ class _Checker:
 
     def judge(self) -> None:
         """Every static rounding of a tensor that the float model has."""
-        tensors: dict[str, list[str]] = {}
-        for name, real in self.c.at.items():
-            tensors.setdefault(real, []).append(name)
+        tensors = self.c.tensors
         formats, constant = self.c.artifact.formats, self.c.artifact.constant
         own = {formats[name].scale for name in constant if name in formats}
         own |= self.c.model.constants.keys()  # an optimizer moved a pair of the float model
