@@ -53,7 +53,8 @@ def recording_within(case: Case, record: Record, most: int = MOST_RECORDED) -> t
     """`case` with as many of its feeds and calibration feeds as `most` bytes hold the tensors of, one of each at
     least, or one feed for both; and these tensors. Raises what `record` raises."""
     first = tuple(record(replace(case, feeds=case.feeds[:1], calibration=())))
-    count = most // max(1, sum(x.nbytes for x in first[0].values()))
+    held = {id(x): x.nbytes for x in first[0].values()}  # copies of one tensor are one array
+    count = most // max(1, sum(held.values()))
     if count < 2 and case.calibration:
         return replace(case, feeds=case.feeds[:1], calibration=case.feeds[:1]), Recording(first, first)
     feeds = case.feeds[: max(1, count)]

@@ -13,6 +13,7 @@ from driftnet.model import external_data
 from driftnet.model.case import Feed
 from driftnet.model.inspect import Case
 from driftnet.model.verdict import Outcome
+from driftnet.run.reference_worker import copies
 from driftnet.run.sandbox.zygote import Reply, Worker
 from driftnet.targets import interface
 from driftnet.util import spent
@@ -88,7 +89,12 @@ class Reference:
         several feeds take more than `most` bytes, if that is said.
         """
         limit = ((_beside(case) or ("",))[0], most) if most and len(case.feeds) > 1 else _beside(case)
-        return tuple(self._value("record", case, *limit))
+        runs = self._value("record", case, *limit)
+        copied = copies(case.proto.graph)  # they are not asked for: one array is all of them
+        stored = {t.name: t for t in case.proto.graph.initializer if t.name in copied.values()}
+        values = {name: external_data.array(tensor, case.file) for name, tensor in stored.items()}
+        same = {name: values[source] for name, source in copied.items()}
+        return tuple({**same, **run} for run in runs) if same else tuple(runs)
 
     def outputs(self, case: Case) -> tuple[Outputs, ...]:
         """The outputs alone of a part of a model, one mapping a feed. Raises ReferenceError when it does not run."""

@@ -7,7 +7,7 @@ none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,14 @@ NUMPY_TYPES = frozenset(
         *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     )
 )
+COPIED_TYPES = frozenset(
+    (
+        *(TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BOOL),
+        *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
+        *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
+    )
+)
+"""Of NUMPY_TYPES those of numbers, as a tensor says them."""
 
 
 def preload() -> None:
@@ -54,9 +62,28 @@ def outputs(model: bytes, feeds: Sequence[Feed], data: str = "") -> list[Outputs
 
 
 def record(model: bytes, feeds: Sequence[Feed], data: str = "", most: int = 0) -> list[Outputs]:
-    """Every tensor of the main graph but initializers, one mapping a feed; `most` bytes at most, if that is said."""
+    """Every tensor of the main graph but initializers and `copies` of these, one mapping a feed; `most` bytes at most,
+    if that is said."""
     proto = ModelProto.FromString(model)
-    known = {v.name for v in proto.graph.output}
+    return _recorded(proto, feeds, copies(proto.graph), data, most)
+
+
+def copies(graph: GraphProto) -> dict[str, str]:
+    """What an Identity makes of an initializer, by the name of that: a model whose layers share their weights has one
+    for each use, of a size that is many times its own. Not where numpy has no such type, nor what the graph gives."""
+    stored = {t.name: t.name for t in graph.initializer if t.data_type in COPIED_TYPES}
+    given, found = {v.name for v in graph.output}, dict[str, str]()
+    for node in graph.node:
+        if full_name(node.op_type, node.domain) == "Identity":
+            found |= {made: stored[read] for read, made in zip(node.input, node.output) if read in stored}
+            stored |= found
+    return {name: source for name, source in found.items() if name not in given}
+
+
+def _recorded(
+    proto: ModelProto, feeds: Sequence[Feed], without: Collection[str], data: str = "", most: int = 0
+) -> list[Outputs]:
+    known = {*without, *(v.name for v in proto.graph.output)}
     names = [name for node in proto.graph.node for name in node.output if name and name not in known]
     proto.graph.output.extend(ValueInfoProto(name=name) for name in names)  # onnxruntime infers the types itself
     session, recorded, size = _session(proto.SerializeToString(), data), [], 0
@@ -79,7 +106,7 @@ def sample(model: bytes, feeds: Sequence[Feed], count: int) -> list[list[Outputs
     rng = np.random.default_rng(0)
     constants = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
     samples: list[list[Outputs]] = [[] for _ in range(count)]
-    for feed, known in zip(feeds, record(model, feeds)):
+    for feed, known in zip(feeds, _recorded(ModelProto.FromString(model), feeds, ())):
         exact = {f"{name}/exact" if name in tensors else name: x for name, x in feed.items()}
         for outputs in samples:
             noise = {}

@@ -108,6 +108,21 @@ def test_record_gives_every_tensor_of_the_main_graph(reference):
         assert record["s"].tolist() == list(record["r"].shape)
 
 
+def test_copies_of_an_initializer_are_recorded_as_one_array(reference):
+    nodes = [
+        *(helper.make_node("Identity", [a], [b]) for a, b in [("w", "v"), ("v", "u"), ("x", "z"), ("w", "g")]),
+        helper.make_node("Sum", ["v", "u", "z"], ["y"]),
+    ]
+    given = {"x": models.grid((2, 3))}
+    weights, outputs = {"w": models.grid((2, 3))}, [("y", FLOAT, (2, 3)), ("g", FLOAT, (2, 3))]
+    case = models.case(nodes, given, weights, outputs=outputs, feeds=[given])
+    first, second = reference.record(case)
+    assert set(first) == set(second) == {"x", "v", "u", "z", "y", "g"}
+    assert first["v"] is first["u"] is second["v"], "each copy is held"
+    assert all(np.array_equal(first[name], weights["w"]) for name in ("v", "u", "g"))
+    assert np.array_equal(first["z"], given["x"])
+
+
 def test_record_holds_no_more_than_is_said_but_for_one_feed(reference):
     case = chain()
     sizes = [sum(x.nbytes for x in record.values()) for record in reference.record(case)]

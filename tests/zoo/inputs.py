@@ -155,6 +155,19 @@ def chain(rng: np.random.Generator, count: int, reach: float) -> tuple[Array, Ar
     return positions.astype(np.float32), np.stack(np.nonzero((apart > 0) & (apart < reach))).astype(np.int64)
 
 
+def molecule(rng: np.random.Generator, count: int) -> Array:
+    """int64 [count, count]: bonds between each two of `count` atoms of a branched chain with a ring of six."""
+    hops = np.full((count, count), count)
+    np.fill_diagonal(hops, 0)
+    for k in range(1, count):
+        to = k - 1 if rng.random() < 0.7 else int(rng.integers(0, k))
+        hops[k, to] = hops[to, k] = 1
+    hops[0, min(5, count - 1)] = hops[min(5, count - 1), 0] = 1
+    for k in range(count):
+        hops = np.minimum(hops, hops[:, k : k + 1] + hops[k])
+    return hops.astype(np.int64)
+
+
 def fingerprint(rng: np.random.Generator, height: int, width: int) -> Array:
     """Ridges nine pixels apart that bend and whirl, dark on light, 0 to 255."""
     y, x = np.mgrid[:height, :width].astype(np.float64)

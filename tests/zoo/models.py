@@ -215,6 +215,24 @@ def _quality(rng: Rng) -> Feed:
     }
 
 
+def _reaction(rng: Rng) -> Feed:
+    """Two molecules that become one: elements, bonds of each atom, how far two of a molecule are apart (0 is a mask),
+    and on which side they stand; a token of the whole before them."""
+    sizes = 9, 7, 14
+    atoms = 1 + sum(sizes)
+    fed = {name: np.ones((1, atoms), np.int64) for name in ("atoms", "neighbors", "roles")}
+    distances, start = np.zeros((1, atoms, atoms), np.int64), 1
+    distances[:, 0] = distances[:, :, 0] = 1
+    for size, role in zip(sizes, (2, 2, 3)):
+        hops, here = inputs.molecule(rng, size), slice(start, start + size)
+        fed["atoms"][0, here] = 2 + rng.choice([6, 6, 6, 6, 7, 8, 9, 17], size)
+        fed["neighbors"][0, here] = 2 + (hops == 1).sum(1)
+        fed["roles"][0, here] = role
+        distances[0, here, here] = 2 + np.minimum(hops, 10)
+        start += size
+    return fed | {"distances": distances}
+
+
 def _traffic(rng: Rng) -> Feed:
     """Fifteen channels of a signal's second-by-second record: pulses that repeat with the cycle."""
     phase = (np.arange(600) % 90) / 90
@@ -630,6 +648,7 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "sound_writer": _sounds,
     "pronunciation": _pronounced,
     "secrets": _secret,
+    "atom_mapping": _reaction,
     "vowel_marks": lambda rng: {"input": 1 + inputs.letters(rng, 48, 40)[None]},
 }
 
