@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import onnx
@@ -61,11 +62,14 @@ class Case:
         """The case with other `runs`, as many."""
         return replace(self, feeds=tuple(runs[: len(self.feeds)]), calibration=tuple(runs[len(self.feeds) :]))
 
-    @cached_property
+    @property
     def proto(self) -> onnx.ModelProto:
-        """The parsed model. Shared: copy it before changing anything."""
-        proto: onnx.ModelProto = onnx.ModelProto.FromString(self.model)
-        return proto
+        """The parsed model. Shared, by all cases of these very bytes: copy it before changing anything."""
+        return self._parsed.proto
+
+    @cached_property
+    def _parsed(self) -> _Parsed:
+        return _PARSED.get(id(self.model)) or _PARSED.setdefault(id(self.model), _Parsed(self.model))
 
     @cached_property
     def digest(self) -> str:
@@ -78,6 +82,19 @@ class Case:
                 h.update(f"{name}:{x.dtype.str}:{x.shape}".encode())
                 h.update(x.tobytes() if x.dtype.kind != "O" else repr(x.tolist()).encode())
         return h.hexdigest()
+
+
+class _Parsed:
+    """A model and its bytes. A case with fewer feeds is another case of the same bytes, and a check has several: each
+    would hold a model of 80 MiB once more."""
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        self.proto: onnx.ModelProto = onnx.ModelProto.FromString(model)
+
+
+_PARSED: WeakValueDictionary[int, _Parsed] = WeakValueDictionary()
+"""By the identity of the bytes, which what is parsed keeps alive."""
 
 
 def _listed(words: Sequence[str], between: str, most: int) -> str:

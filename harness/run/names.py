@@ -10,7 +10,6 @@ lies.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -98,11 +97,21 @@ class Names:
 @lru_cache(maxsize=2)
 def plainly_named(case: Case) -> tuple[Case, Names]:
     """`case` as a target sees it, and the names that were changed."""
-    names = list(dict.fromkeys(_names(case.proto.graph)))
-    odd = [name for name in names if name and not PLAIN.fullmatch(name)]
+    odd = {name for name in _names(case.proto.graph) if name and not PLAIN.fullmatch(name)}
     if not odd or case.file:
         return case, Names()
-    stem, nodes = STEM, [node.name for node in case.proto.graph.node]
+    model, found = _renamed(case.model)
+    feeds, calibration = (tuple(map(found.feed, runs)) for runs in (case.feeds, case.calibration))
+    return replace(case, model=model, feeds=feeds, calibration=calibration), found
+
+
+@lru_cache(maxsize=2)
+def _renamed(data: bytes) -> tuple[bytes, Names]:
+    """A model with plain names, whatever it is fed, and the names that were changed."""
+    model = onnx.ModelProto.FromString(data)
+    names = list(dict.fromkeys(_names(model.graph)))
+    odd = [name for name in names if name and not PLAIN.fullmatch(name)]
+    stem, nodes = STEM, [node.name for node in model.graph.node]
     while any(stem in name for name in (*names, *nodes)):
         stem = f"x{stem}"
     known = frozenset(odd)
@@ -110,12 +119,10 @@ def plainly_named(case: Case) -> tuple[Case, Names]:
     numbered = dict.fromkeys(roots[name] for name in odd)
     stems = {root: f"{stem}{k}_" for k, root in enumerate(numbered)}  # the number's end is plain whatever follows
     found = Names({name: stems[roots[name]] + name.removeprefix(roots[name]) for name in odd}, stem)
-    model = deepcopy(case.proto)
     _rename(model.graph, lambda name: found.plain.get(name, name))
     for node in model.graph.node:
         node.name = stems.get(roots[node.name], roots[node.name]) + node.name.removeprefix(roots[node.name])
-    feeds, calibration = (tuple(map(found.feed, runs)) for runs in (case.feeds, case.calibration))
-    return replace(case, model=model.SerializeToString(), feeds=feeds, calibration=calibration), found
+    return model.SerializeToString(), found
 
 
 def _root(name: str, known: frozenset[str]) -> str:

@@ -53,6 +53,12 @@ def test_a_target_sees_plain_names_and_the_same_model(runner):
     assert np.array_equal(names.made(made)[ODD[-1]], right[ODD[-1]])
 
 
+def test_a_model_is_renamed_once_whatever_it_is_fed():
+    case = net()
+    fewer = replace(case, feeds=case.feeds[:1], calibration=case.feeds[:1])
+    assert plainly_named(fewer)[0].model is plainly_named(case)[0].model, "each case holds a renamed model of its own"
+
+
 def test_a_model_with_plain_names_is_left_as_it_is():
     case = models.relu()
     plain, names = plainly_named(case)

@@ -77,8 +77,10 @@ def indifferent(x: np.ndarray, scheme: Scheme) -> bool:
     """
     weights, activations = scheme.weight_codes or ANY_CODES, scheme.activation_codes or ANY_CODES
     between = (scheme.symmetric_weights and weights[0] >= 0) or (scheme.symmetric_activations and activations[0] >= 0)
-    levels = np.unique(x[x != 0]).size
-    return bool(x.dtype == np.float32 and np.isfinite(x).all() and levels <= (0 if between else 1))
+    if x.dtype != np.float32 or not np.isfinite(x).all():
+        return False
+    there = x[x != 0]
+    return not there.size or bool(not between and (there == there[0]).all())
 
 
 def channel_axes(node: Node, scheme: Scheme) -> tuple[int, ...]:
