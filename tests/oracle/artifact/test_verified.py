@@ -196,6 +196,19 @@ def test_a_bias_may_be_another_one_where_biases_are_moved_and_a_weight_may_not()
         assert ("parameter", "w") in problems(calibration=calibration, **moved, **codes), f"biases are moved: {moves}"
 
 
+@pytest.mark.parametrize("made", ["MatMul", "Relu"])
+@pytest.mark.parametrize("moves", [False, True])
+def test_what_is_added_to_a_product_is_such_a_bias_and_to_another_result_it_is_not(made, moves):
+    nodes = [(made, ["x", "w"][: 2 if made == "MatMul" else 1], ["h"], {}), ("Add", ["b", "h"], ["y"], {})]
+    shapes = {"w": W} if made == "MatMul" else {}
+    addend = B if made == "MatMul" else W[:, 0]
+    floating, moved = (model(nodes, b=x, **shapes) for x in (addend, addend + np.float32(0.25)))
+    graph = graphs.read(moved)
+    calibration = Calibration(SEEN, clips=True, moves_biases=moves)
+    found = compare(graphs.read(floating), graph, [evaluate(graph, {"x": X}).balls], calibration).problems
+    assert (not found) is (made == "MatMul" and moves), found
+
+
 def test_a_scale_twice_too_big_is_told_by_the_codes_that_it_leaves_out():
     graph = graphs.read(model(QDQ, **{**CONSTANTS, "ws": 2 * WS, "wq": np.rint(W / WS / 2).astype(np.int8)}))
     found = compare(graphs.read(FLOAT), graph, [evaluate(graph, {"x": X}).balls], None, 254).problems

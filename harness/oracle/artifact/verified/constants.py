@@ -194,6 +194,9 @@ class Constants:
 
     def is_moved(self, node: Node, position: int) -> bool:
         """Whether the operand there is a bias, and biases are other ones than the model's on purpose."""
+        if node.op == "Add" and len(node.inputs) == 2:
+            node, position = self.model.producers.get(node.inputs[1 - position], node), 2
+            return self.moves_biases and node.op == "MatMul" and node.inputs[1] in self.constants
         return self.moves_biases and position == 2 and node.op in WEIGHTED
 
     def is_right(self, held: Held) -> bool:
