@@ -44,8 +44,8 @@ def replay(
     tell    hears what is being done, for people
 
     Interrupted, it tells of the cases that it has come to by then. What is of targets that are not installed here is
-    left out, and counted in "absent", where there is anything else; alone it is run on the newest release that it was
-    seen in, in an environment made for that. Raises UserError, before anything is run, for a
+    left out, and counted in "absent", where there is anything else; alone it is run on the newest release that did what
+    its status says, in an environment made for that. Raises UserError, before anything is run, for a
     case that is not whole, for a recipe or a target that there is not, and where no case is of `target`.
     """
     paths = listed(paths)
@@ -70,7 +70,7 @@ def replay(
         absent = {name: counts[name] for name in sorted(counts) if not (python or is_installed(name))}
         some = len(absent) < len(counts)
         here = [saved for saved in loaded if not (some and saved.target in absent)]
-        pairs = [(saved, saved.target if python else where_seen(saved.target, saved.seen)) for saved in here]
+        pairs = [(saved, saved.target if python else where_seen(saved.target, telling(saved))) for saved in here]
     for saved, word in pairs:
         recipe.validated(resolve(word, python=python).target, saved.recipe)
     finish, interrupted = time.monotonic() + budget, False
@@ -104,6 +104,11 @@ def replay_status(result: Mapping[str, Any]) -> int:
     if not all(case["as_expected"] for case in result["cases"]):
         return 1
     return 3 if any(c["status"] == "open" and c["outcome"] == "reproduces" for c in result["cases"]) else 0
+
+
+def telling(saved: corpus.SavedCase) -> Sequence[str]:
+    """The releases in which a case does what its status says, as far as is known."""
+    return saved.not_seen if saved.status == "fixed" else saved.seen
 
 
 def behaves(saved: corpus.SavedCase, outcome: str, *, elsewhere: bool = False) -> bool:

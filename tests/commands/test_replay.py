@@ -1,6 +1,7 @@
 """Confirming a failure, and replaying it: what must be seen again, and where."""
 
 import dataclasses
+import re
 import subprocess
 import sys
 from functools import partial
@@ -228,9 +229,16 @@ def test_a_case_of_a_system_that_is_not_installed_is_skipped_by_pytest_and_left_
         api.replay([absent], runs=1)
 
 
-@pytest.mark.parametrize("command", [api.replay, partial(api.reduce, out=Path("smaller"))])
-def test_a_case_alone_of_a_system_that_is_not_installed_is_asked_of_the_newest_release_that_showed_it(
-    tmp_path, monkeypatch, command
+@pytest.mark.parametrize(
+    ("command", "status", "release"),
+    [
+        (api.replay, "open", "1.10"),
+        (api.replay, "fixed", "1.12"),
+        (partial(api.reduce, out=Path("smaller")), "open", "1.10"),
+    ],
+)
+def test_a_case_alone_of_a_system_that_is_not_installed_is_asked_of_the_newest_release_that_is_as_its_status_says(
+    tmp_path, monkeypatch, command, status, release
 ):
     def asked(distribution, release, companions):
         raise UserError(f"an environment for {distribution} {release}")
@@ -240,8 +248,9 @@ def test_a_case_alone_of_a_system_that_is_not_installed_is_asked_of_the_newest_r
     monkeypatch.setattr(
         environments, "registered", lambda: registered() | {ABSENT: "tests.support.toy_target:RELEASED"}
     )
-    absent = corpus.save(saved_relu(recipe={}, target=ABSENT, seen=("1.9", "1.10", "1.2")), tmp_path)
-    with pytest.raises(UserError, match=r"an environment for driftnet-toy 1\.10"):
+    releases = {"seen": ("1.9", "1.10", "1.2"), "not_seen": ("1.12", "1.11")}
+    absent = corpus.save(saved_relu(recipe={}, target=ABSENT, status=status, **releases), tmp_path)
+    with pytest.raises(UserError, match=f"an environment for driftnet-toy {re.escape(release)}"):
         command([absent] if command is api.replay else absent)
 
 

@@ -9,7 +9,7 @@ from driftnet.targets.environments import declared, resolve
 from driftnet.targets.interface import StageError
 from driftnet.targets.recipe import swept
 from driftnet.targets.rewriters import onnxoptimizer, onnxslim
-from driftnet.targets.rewriters.target import write
+from driftnet.targets.rewriters.target import OUTGROWN, write
 from onnx import TensorProto, helper
 
 from tests.support import models
@@ -97,6 +97,20 @@ def test_a_size_of_an_output_may_become_known(tmp_path):
     after = relu()
     after.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 2
     assert write(str(tmp_path / "model.onnx"), after, str(tmp_path)) == str(tmp_path / "rewritten.onnx")
+
+
+@pytest.mark.parametrize(
+    ("said", "rule"),
+    [
+        ("RuntimeError: Your model ir_version 13 is higher than the checker's (9).", "too old for the IR version"),
+        ("RuntimeError: Your model ir_version is higher than the checker's.", "too old for the IR version"),
+        ("ValidationError: No Op registered for Gelu with domain_version of 20", "too old for an operator"),
+        ("RuntimeError: Warning: invalid version (must be between 1 and 21)", "too old for the opset"),
+        ("AttributeError: 'list' object has no attribute 'shape'", ""),
+    ],
+)
+def test_a_release_refuses_what_its_onnx_has_not_yet_and_nothing_else(said, rule):
+    assert next((one.name for one in OUTGROWN if one.matches(said)), "") == rule
 
 
 def test_parts_that_can_be_left_out_are_told_apart():

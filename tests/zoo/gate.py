@@ -1,8 +1,9 @@
-"""Is an ordinary network ever accused wrongly? Sixty of them, under every family of recipes of the default targets.
+"""Is an ordinary network ever accused wrongly? Sixty of them, under every family of recipes of every target.
 
 `python -m tests.zoo.gate [--seed 100] [--models "cnn 103,rnn 107"] [--recipes "mnn KL,..."]` checks each network of
-`tests.support.ordinary` under each recipe, prints each verdict that accuses, or has no answer, beside a comparison
-that driftnet has no part in (`tests.zoo.measure.compared`), and counts.
+`tests.support.ordinary` under each recipe of the targets that are installed here, or under those that are named: then
+the newest release of a target that is not gets an environment of its own. It prints each verdict that accuses, or has
+no answer, beside a comparison that driftnet has no part in (`tests.zoo.measure.compared`), and counts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from driftnet.findings.trial import Trial
 from driftnet.model.case import Case
 from driftnet.model.verdict import Word
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import resolve
+from driftnet.run.sandbox import allowance
+from driftnet.targets.environments import declared, is_installed, releases, resolve, where_seen
 
 from tests.support.ordinary import ordinary
 from tests.zoo.measure import alone, compared
@@ -44,9 +46,34 @@ RECIPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "dynamic u8": ("onnxruntime-quant", {**DYNAMIC, "types": "u8u8", "preprocess": True}),
     "graph": ("onnxruntime-graph", {}),
     "graph saved": ("onnxruntime-graph", {"level": "extended", "saved": "onnx"}),
+    "onnxslim": ("onnxslim", {}),
+    "onnxsim": ("onnxsim", {}),
+    "onnxoptimizer": ("onnxoptimizer", {}),
+    "onnxoptimizer until nothing changes": ("onnxoptimizer", {"fixed_point": True}),
+    "onnxscript": ("onnxscript", {}),
+    "onnxscript rewriter": ("onnxscript", {"tool": "rewriter"}),
+    "onnx up": ("onnx-passes", {}),
+    "onnx newest": ("onnx-passes", {"opset": "newest"}),
+    "onnx inliner": ("onnx-passes", {"tool": "inliner"}),
+    "onnx shapes": ("onnx-passes", {"tool": "shape_inference", "data_propagation": True}),
+    "openvino": ("openvino", {}),
+    "openvino converted": ("openvino", {"converter": "convert_model", "shapes": "dynamic", "hint": "THROUGHPUT"}),
+    "openvino int8": ("openvino", {"quantize": "openvino"}),
+    "openvino QDQ": ("openvino", {"quantize": "onnx", "preset": "MIXED"}),
+    "tract": ("tract", {}),
+    "tract NNEF": ("tract", {"format": "nnef"}),
+    "ncnn": ("ncnn", {}),
+    "ncnn plain": ("ncnn", {"packing": False, "winograd": False, "sgemm": False}),
+    "tvm": ("tvm", {}),
+    "iree": ("iree", {}),
+    "litert": ("litert", {}),
+    "litert int8": ("litert", {"quantize": "integer"}),
 }
 SECONDS = 15.0
 """CPU time of one check."""
+PATIENCE = 60.0
+"""Seconds of wall time for each of these: beside other work a check for people ends without an answer, and none is what
+the gate counts."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -54,12 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="of the first network of each kind")
     parser.add_argument("--models", default="", help="names, with commas; all without")
-    parser.add_argument("--recipes", default="", help="names, with commas; all without")
+    parser.add_argument("--recipes", default="", help="names, with commas; without, those of targets installed here")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="CPU time of one check")
     parser.add_argument("--every", type=int, default=1, help="only each so many-th recipe, others for each network")
     given = parser.parse_args(arguments)
-    recipes = given.recipes.split(",") if given.recipes else list(RECIPES)
+    installed = [name for name, (target, _) in RECIPES.items() if is_installed(target)]
+    recipes = given.recipes.split(",") if given.recipes else installed
     known, counts = issues(corpus.OWN), Counter[str]()
+    allowance.PATIENCE = PATIENCE
     with Runner(small_models=True) as runner:
         for number, (name, case) in enumerate(ordinary(given.seed)):
             if name in given.models.split(",") or not given.models:
@@ -73,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def told(name: str, case: Case, recipe: str, known: Sequence[Any], runner: Runner, seconds: float) -> str:
     """What the verdict is worth; printed, where it is no agreement."""
     target, options = RECIPES[recipe]
+    target = where_seen(target, () if is_installed(target) else releases(declared(target).distribution))
     checked = check(Trial(case, resolve(target), options, runner), known, seconds=seconds)
     verdict = checked.verdict
     if verdict.word is Word.AGREES:

@@ -25,6 +25,7 @@ import onnxruntime
 from driftnet.model.case import Case
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
+from driftnet.targets.recipe import effective
 from onnx import numpy_helper
 
 from tests.support.paths import ROOT
@@ -67,6 +68,8 @@ LIKE = 4.0
 IN_CODES = {"Add", "AveragePool", "Concat", "Conv", "Gemm", "MatMul", "MaxPool", "Mul", "Relu", "Sigmoid", "Softmax"}
 """Operators whose results MNN may hold in codes, when it is asked what a cut of these alone comes to."""
 BINS, CODES = 2048, 128
+NOTHING = 1e-12
+"""Weights that are so small a share of the largest add less than a rounding to any result."""
 ROWS = {"GRU", "LSTM", "RNN"}
 """Operators of whose weights each row has a scale."""
 
@@ -201,6 +204,9 @@ def compared(
         if not like:
             return None, 0.0, "its weights stand in subgraphs, where numpy rounds none"
         return error, max(rounding, LIKE * like), f"weights rounded by numpy: {like:.2g}"
+    installed = resolve(target).target
+    if artifact is None and target != "mnn" and installed.scheme(effective(installed, options)) is None:
+        return error, rounding, "unquantized"
     if artifact is None:
         with Runner(timeout=120) as runner:
             alike = runner.observe(case, resolve("onnxruntime-quant"), PLAIN_SCHEME)
@@ -261,13 +267,14 @@ def alone(
 
 
 def steps_of_nothing(part: onnx.ModelProto, got: Outputs, right: Outputs) -> float:
-    """How many steps of its result a Conv is off by where all weights are zeros: that holds a bias alone."""
+    """How many steps of its result a Conv is off by where all weights are next to nothing: that holds a bias alone."""
     weights = {t.name: numpy_helper.to_array(t) for t in part.graph.initializer}
     worst = 0.0
     for node in part.graph.node:
         w, name = weights.get(node.input[1]) if node.op_type == "Conv" else None, node.output[0]
         if w is not None and got and name in right[0]:
-            dead = np.flatnonzero(~w.any(axis=tuple(range(1, w.ndim))))
+            largest = np.abs(w).max(axis=tuple(range(1, w.ndim)))
+            dead = np.flatnonzero(largest <= NOTHING * largest.max())
             for run, exact in zip(got, right):
                 step = np.abs(exact[name]).max() / CODES
                 worst = max(
@@ -460,7 +467,7 @@ def weight_error(model: onnx.ModelProto, quantized: onnx.ModelProto) -> tuple[fl
         ways = [
             y for y in (found, found.T) if y.shape == x.shape
         ]  # what Gemm reads transposed is stored as MatMul has it
-        steps = min((float(np.abs(y - x).max() / scale) for y in ways), default=0.0)
+        steps = min((float(np.abs(y - x).max() / scale.item()) for y in ways), default=0.0)
         if steps > worst:
             worst, where = steps, name
     return worst, where

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from driftnet.targets.interface import Option, Options, Rule, Target, unquantized
+from driftnet.targets.interface import Option, Options, Rule, StageError, Target, unquantized
 from driftnet.targets.onnxruntime_graph.target import preload_runtime
-from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUN, RUNS, execute, load, write
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, OUTGROWN, RUN, RUNS, execute, load, write
 
 NEWEST = 26
 """The newest opset that onnxruntime 1.31 loads."""
@@ -29,7 +29,10 @@ def convert(model: str, folder: str, options: Options) -> str:
 
     before = load(model)
     if options["tool"] == "inliner":  # functions of the standard too: few models have any of their own
-        inlined = onnx.inliner.inline_selected_functions(before, KEPT, exclude=True, inline_schema_functions=True)
+        try:
+            inlined = onnx.inliner.inline_selected_functions(before, KEPT, exclude=True, inline_schema_functions=True)
+        except TypeError:
+            raise StageError("this release inlines no functions of the standard") from None
         return write(model, inlined, folder)
     if options["tool"] == "shape_inference":
         return write(model, onnx.shape_inference.infer_shapes(before, data_prop=options["data_propagation"]), folder)
@@ -60,6 +63,7 @@ _OPSETS = ("up", "newest", "down", "two down")
 _CONVERTER = {"tool": ("version_converter",)}
 _INFERENCE = {"tool": ("shape_inference",)}
 _DOCS = "https://github.com/onnx/onnx/blob/main/docs/VersionConverter.md"
+_INLINER = "https://github.com/onnx/onnx/blob/main/onnx/inliner.py"
 _KERNELS = "https://github.com/microsoft/onnxruntime/blob/main/docs/OperatorKernels.md"
 _NO_KERNEL = r"Could not find an implementation for|Failed to find kernel for"
 _NOT_THERE = r"not supported (when|in|for Opset) |[Uu]nsupported |is unallowed|must have value none"
@@ -72,7 +76,13 @@ ONNX_PASSES = Target(
     execute=execute,
     commands=commands,
     options=(
-        Option("tool", "convert", ("version_converter", "inliner", "shape_inference"), "what rewrites"),
+        Option(
+            "tool",
+            "convert",
+            ("version_converter", "inliner", "shape_inference"),
+            "what rewrites",
+            since={"inliner": "1.19"},
+        ),
         Option(
             "opset",
             "convert",
@@ -84,6 +94,7 @@ ONNX_PASSES = Target(
     ),
     companions=COMPANIONS[1:],
     features=FEATURES,
+    outgrown=(*OUTGROWN, Rule("too old to inline", "convert", "inlines no functions of the standard", _INLINER)),
     natives=(
         "onnx.version_converter.convert_version",
         "onnx.inliner.inline_selected_functions",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driftnet.targets.interface import Option, Options, Rule, Target, unquantized
 from driftnet.targets.onnxruntime_graph.target import preload_runtime
-from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUN, RUNS, execute, load, write
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, OUTGROWN, RUN, RUNS, execute, load, write
 
 # What onnxoptimizer 0.4.2 runs where no passes are named (get_fuse_and_elimination_passes).
 PASSES = (
@@ -53,6 +53,7 @@ ONNXOPTIMIZER = Target(
     switches={"skipped": PASSES},
     companions=COMPANIONS,
     features=FEATURES,
+    outgrown=OUTGROWN,
     natives=("onnxoptimizer.optimize", RUNS),
     refusals=(
         Rule(

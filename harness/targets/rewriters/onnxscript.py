@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driftnet.targets.interface import Option, Options, Target, unquantized
 from driftnet.targets.onnxruntime_graph.target import preload_runtime
-from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUN, RUNS, execute, load, write
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, OUTGROWN, RUN, RUNS, execute, load, write
 
 
 def preload() -> None:
@@ -54,5 +54,6 @@ ONNXSCRIPT = Target(
     ),
     companions=COMPANIONS,
     features=FEATURES,
+    outgrown=OUTGROWN,
     natives=("onnxscript.optimizer.optimize", "onnxscript.rewriter.rewrite", RUNS),
 )

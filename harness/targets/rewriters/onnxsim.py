@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driftnet.targets.interface import Option, Options, StageError, Target, unquantized
 from driftnet.targets.onnxruntime_graph.target import preload_runtime
-from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUN, RUNS, execute, load, write
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, OUTGROWN, RUN, RUNS, execute, load, write
 
 
 def preload() -> None:
@@ -50,5 +50,6 @@ ONNXSIM = Target(
     ),
     companions=COMPANIONS,
     features=FEATURES,
+    outgrown=OUTGROWN,
     natives=("onnxsim.simplify", RUNS),
 )

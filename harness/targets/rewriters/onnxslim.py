@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from driftnet.targets.interface import Option, Options, Target, unquantized
 from driftnet.targets.onnxruntime_graph.target import preload_runtime
-from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUN, RUNS, execute, load, write
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, OUTGROWN, RUN, RUNS, execute, load, write
 
 PARTS = ("constant_folding", "graph_fusion", "dead_node_elimination", "subexpression_elimination", "weight_tying")
 
@@ -44,7 +44,9 @@ ONNXSLIM = Target(
         Option("without", "convert", ("none", *PARTS), "one part of it that is left out"),
     ),
     switches={"skipped": PARTS},
-    companions=COMPANIONS,
+    # Models that it makes have the newest IR version that onnx knows, which onnxruntime may not.
+    companions=(("0.1.71", "onnx<1.19"), *COMPANIONS),
     features=FEATURES,
+    outgrown=OUTGROWN,
     natives=("onnxslim.slim", RUNS),
 )

@@ -8,13 +8,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from driftnet.targets.interface import Answers, Feed, Options, StageError, answered
+from driftnet.targets.interface import Answers, Feed, Options, Rule, StageError, answered
 from driftnet.targets.snippet import FEEDS
 
 # What executes is to be the reference's release: two releases differ where the standard leaves something open.
 COMPANIONS = (("", "onnx"), ("", f"onnxruntime=={metadata.version('onnxruntime')}"))
 FEATURES: Mapping[str, Options] = {"float": {}}
 RUNS = "onnxruntime.InferenceSession"
+OUTGROWN = tuple(
+    Rule(name, "convert", pattern, "https://github.com/onnx/onnx/blob/main/docs/Versioning.md")
+    for name, pattern in (
+        ("too old for the IR version", r"model ir_version( \d+)? is higher than the checker's"),
+        ("too old for the opset", r"No opset import for domain|invalid version \(must be between"),
+        ("too old for an operator", r"No (Op|schema) registered for"),
+    )
+)
+"""What a release says of what the onnx that it was built with has not yet."""
 
 
 def load(path: str) -> Any:
