@@ -394,9 +394,9 @@ LITERT = Target(
         Option("threads", "execute", (1, 2), "threads of one run"),
     ),
     scheme=scheme,
-    # Against float64, in [-30, 30]: 2.4e-7, 3e-7, 1.8e-6, 6.2e-7 and 9.9e-7 were measured of XNNPACK's kernels in
-    # LiteRT 2.1.0, of results beyond 1 as a share of them.
-    approximations={"Sin": 2.7e-7, "Cos": 3.3e-7, "Exp": 2e-6, "Gelu": 7e-7, "Mish": 1.1e-6},
+    # Against float64, in [-30, 30], of Exp up to where it overflows: 2.4e-7, 3e-7, 3.9e-6, 6.2e-7 and 9.9e-7 were
+    # measured of XNNPACK's kernels in LiteRT 2.1.0, of results beyond 1 as a share of them.
+    approximations={"Sin": 2.7e-7, "Cos": 3.3e-7, "Exp": 4.4e-6, "Gelu": 7e-7, "Mish": 1.1e-6},
     companions=(("", "ai-edge-litert"),),
     features={"float": {"quantize": "none", "weights": "float32"}},
     profile={
