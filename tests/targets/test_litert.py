@@ -97,6 +97,8 @@ def test_codes_of_inputs_are_the_nearest_and_those_of_outputs_come_back_as_numbe
     np.testing.assert_array_equal(codes, np.array([-128, -127, 3, 3, 4, 127, 127, 127], np.int8))
     assert codes.dtype == np.int8
     np.testing.assert_array_equal(_from_codes(codes, coded), [-65.5, -65, 0, 0, 0.5, 62, 62, 62])
+    one = _from_codes(np.array(5, np.int8), {"quantization": (np.float32(0.5), np.int64(3))})
+    assert one.dtype == np.float32, f"a single code became {one.dtype}, should be float32"
     plain, indices = {"quantization": (0.0, 0), "dtype": np.float32}, np.array([1, 2])
     assert _in_codes(x, plain) is x, "floats are codes of nothing"
     assert _from_codes(x, plain) is x, "floats are codes of nothing"

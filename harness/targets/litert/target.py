@@ -298,7 +298,10 @@ def _in_codes(x: np.ndarray, given: Mapping[str, Any]) -> np.ndarray:
 def _from_codes(x: np.ndarray, made: Mapping[str, Any]) -> np.ndarray:
     """The numbers that codes of a result stand for."""
     scale, zero_point = made["quantization"]
-    return np.asarray((x.astype(np.float32) - zero_point) * np.float32(scale)) if scale and x.dtype.kind != "f" else x
+    if not scale or x.dtype.kind == "f":
+        return x
+    # Of a single number, an integer beside it would make a double.
+    return np.asarray((x.astype(np.float32) - np.float32(zero_point)) * np.float32(scale))
 
 
 def _bare(name: str) -> str:
