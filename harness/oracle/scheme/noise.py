@@ -15,6 +15,7 @@ in integers do, others may not), so each draws that for itself.
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,10 +26,12 @@ from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme import calibration, formulas
 from driftnet.oracle.tolerances.table import DEEPEST_CLIP, LARGEST_VANISHED
 from driftnet.targets.interface import Scheme
-from onnx import NodeProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 MOST_AT_ONCE = 2**26
 """Bytes of samples that are run by one session, where one sample is no larger: the noise of all weights is in each."""
+BROADCASTING_BOUNDS, WHERE, ROUND = 8, 9, 11
+"""The operator sets that first have a Max and Min which broadcast, a Where, and a Round."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +179,8 @@ def _instrumented(model: onnx.ModelProto, noise: Noise, like: Values) -> tuple[b
     """
     changed = deepcopy(model)
     graph = changed.graph
-    inserted = {name: _rounding(name, noise) for name in noise.activations}
+    opset = next((own.version for own in model.opset_import if own.domain in ("", "ai.onnx")), 1)
+    inserted = {name: _rounding(name, noise, opset) for name in noise.activations}
     inserted |= {name: [helper.make_node("Add", [f"{name}~exact", f"{name}~noise"], [name])] for name in noise.weights}
     choices = [name for name in noise.activations if noise.partly]
     nodes: list[NodeProto] = []
@@ -190,13 +194,13 @@ def _instrumented(model: onnx.ModelProto, noise: Noise, like: Values) -> tuple[b
         for k, name in enumerate(node.input):
             if noise.partly and name in noise.activations:
                 copy.input[k] = f"{name}~{number}~{k}"
-                nodes.append(_choice(name, copy.input[k]))
+                nodes += _choice(name, copy.input[k], opset)
                 choices.append(copy.input[k])
         copy.output[:] = [f"{name}~exact" if name in inserted else name for name in node.output]
         nodes += [copy, *(after for name in node.output for after in inserted.get(name, ()))]
     refill(graph.node, nodes)
     for name, step in noise.activations.items():
-        for part, value in (("low", step.low), ("high", step.high), ("step", step.scale)):
+        for part, value in (("low", step.low), ("high", step.high), ("step", step.scale), ("half", 0.5)):
             graph.initializer.append(numpy_helper.from_array(np.asarray(value, like[name].dtype), f"{name}~{part}"))
     given: dict[str, np.ndarray | np.generic] = {f"{name}~use": np.bool_() for name in choices}
     given |= {f"{name}~kept": like[name].dtype.type() for name in noise.narrowed}
@@ -209,23 +213,42 @@ def _instrumented(model: onnx.ModelProto, noise: Noise, like: Values) -> tuple[b
     return bytes(changed.SerializeToString()), choices
 
 
-def _rounding(x: str, noise: Noise) -> list[NodeProto]:
-    """Nodes that make `x` of x~exact."""
-    steps = [
-        ("Max", f"{x}~low"),
-        ("Min", f"{x}~high"),
+def _rounding(x: str, noise: Noise, opset: int) -> list[NodeProto]:
+    """Nodes that make `x` of x~exact, of operators that `opset` has."""
+    step = noise.activations[x]
+    within: list[tuple[Any, ...]] = [("Max", f"{x}~low"), ("Min", f"{x}~high")]
+    rounded: list[tuple[Any, ...]] = [("Round",)]
+    if opset < BROADCASTING_BOUNDS:
+        within = [("Clip", {"min": step.low, "max": step.high})]
+    if opset < ROUND:
+        rounded = [("Add", f"{x}~half"), ("Floor",)]
+    steps: list[tuple[Any, ...]] = [
+        *within,
         ("Div", f"{x}~step"),
         ("Add", f"{x}~shift"),
-        ("Round",),
+        *rounded,
         ("Sub", f"{x}~back" if x in noise.cut else f"{x}~shift"),
         ("Mul", f"{x}~step"),
     ]
     if x in noise.narrowed:
         steps = [("Div", f"{x}~kept"), *steps, ("Mul", f"{x}~kept")]
     names = [f"{x}~exact", *(f"{x}~after{k}" for k in range(1, len(steps))), f"{x}~rounded" if noise.partly else x]
-    nodes = [helper.make_node(op, [names[k], *other], [names[k + 1]]) for k, (op, *other) in enumerate(steps)]
-    return [*nodes, _choice(x, x)] if noise.partly else nodes
+    nodes = []
+    for k, (op, *other) in enumerate(steps):
+        attributes = other.pop() if other and isinstance(other[0], dict) else {}
+        nodes.append(helper.make_node(op, [names[k], *other], [names[k + 1]], **attributes))
+    return [*nodes, *_choice(x, x, opset)] if noise.partly else nodes
 
 
-def _choice(x: str, result: str) -> NodeProto:
-    return helper.make_node("Where", [f"{result}~use", f"{x}~rounded", f"{x}~exact"], [result])
+def _choice(x: str, result: str, opset: int) -> list[NodeProto]:
+    """Nodes that make `result` of x~rounded or x~exact."""
+    use, rounded, exact = f"{result}~use", f"{x}~rounded", f"{x}~exact"
+    if opset >= WHERE:
+        return [helper.make_node("Where", [use, rounded, exact], [result])]
+    lost, chosen, number = f"{result}~lost", f"{result}~chosen", f"{result}~number"
+    return [
+        helper.make_node("Sub", [rounded, exact], [lost]),
+        helper.make_node("Cast", [use], [number], to=TensorProto.FLOAT),
+        helper.make_node("Mul", [lost, number], [chosen]),
+        helper.make_node("Add", [exact, chosen], [result]),
+    ]

@@ -244,6 +244,29 @@ def test_noise_is_the_same_whenever_it_is_drawn(runner):
         assert np.array_equal(a[0]["y"], b[0]["y"])
 
 
+@pytest.mark.parametrize("scheme", [S8S8, CLIPS], ids=["covers", "clips"])
+def test_noise_is_made_of_operators_that_the_models_opset_has(runner, scheme):
+    """There is no Round before opset 11, no Where before 9, no Max that broadcasts before 8."""
+    models = {opset: dataclasses.replace(network(), model=in_opset(network(), opset)) for opset in (7, 8, 10, 17)}
+    drawn = {}
+    for opset, model in models.items():
+        question = Question(model, (), runner.reference.run(model).outputs, runner.reference, scheme)
+        runs = noise.sampled(noise.of_scheme(question, scheme), question, range(6))
+        drawn[opset] = [run["y"] for (run,) in runs]
+    step = steps(question, scheme)["y"].scale
+    assert [len(runs) for runs in drawn.values()] == [6, 6, 6, 6], "each of them runs"
+    for opset, runs in drawn.items():
+        assert np.allclose(runs, drawn[17], atol=1e-4 * step), f"noise of opset {opset} is that of opset 17"
+
+
+def in_opset(given: Case, opset: int) -> bytes:
+    """`network` of operators that are the same in all of these: the second Gemm has no bias, which opset 11 allowed."""
+    model = given.proto
+    model.graph.node[2].op_type = "MatMul"
+    model.opset_import[0].version = opset
+    return bytes(model.SerializeToString())
+
+
 @pytest.mark.parametrize("elements", [1, 60, 64])
 def test_what_is_not_finite_is_not_passed_over(runner, elements):
     """Behind an operator with a pole structure says nothing of it."""

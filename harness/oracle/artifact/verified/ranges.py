@@ -1,6 +1,7 @@
 """D3, ranges of activations: do they cover what calibration saw, [min, 0, max] within 1.01 steps, and no more?
 
-Where calibration clips (Entropy, Percentile), a range only has to be a part of the data's. A tensor may have the range
+Where calibration clips (Entropy, Percentile), a range only has to be a part of the data's. One that is computed of what
+is rounded is held to that. A tensor may have the range
 of another one that shares its scale (data movement), or of the Relu or Clip that reads it alone.
 """
 
@@ -115,6 +116,9 @@ class _Checker:
             message = f"{_rounded(own[0], found)}, but cannot leave [{most[0]:g}, {most[1]:g}]"
             self.add(rounding, rounding.node, (found[1] - found[0]) / (most[1] - most[0]), ROOMY_RANGE, message)
             return
+        if self.is_computed(rounding):
+            self.computed(rounding, found, scale)
+            return
         reached, lent = self.neighbours(own)
         if sampled and self.half_is_missed(rounding, found, own, lent):
             return
@@ -159,6 +163,28 @@ class _Checker:
         message += "; was it calibrated on others?" if elsewhere else ""
         about = (CALIBRATED_ELSEWHERE if elsewhere else RANGE, own[0], format.scale, format.zero_point)
         self.add(rounding, [*lenders, rounding.node][0], error, COVERED, message, about=about)
+
+    def is_computed(self, rounding: Rounding) -> bool:
+        """Whether a range is made of the numbers that are rounded, as where there is no DynamicQuantizeLinear yet."""
+        graph, scale = self.c.artifact.graph, rounding.format.scale
+        if scale in self.c.artifact.constant:
+            return False
+        return any(rounding.node.inputs[0] in node.inputs for node in graph.ancestors(scale))
+
+    def computed(self, rounding: Rounding, found: Range, scale: float) -> None:
+        """Judge a range that is made of what is rounded: what was rounded before it is in these numbers already, and
+        calibration saw them without. May raise Undecided."""
+        name = rounding.node.inputs[0]
+        ball = self.c.numbers.ball(name)
+        if not ball.numbers.size or not np.isfinite(ball.numbers).all():
+            return
+        data = (float(ball.numbers.min()), float(ball.numbers.max()))
+        slack = COVERED * scale + float(np.max(ball.error, initial=0.0))
+        if not any(_is_near(found, wanted, slack) for wanted in _candidates([data])):
+            error = max(abs(min(data[0], 0) - found[0]), abs(max(data[1], 0) - found[1])) / scale
+            message = f"{_rounded(name, found)}, but holds [{data[0]:.6g}, {data[1]:.6g}]: {error:.3g} steps off"
+            about = (RANGE, name, rounding.format.scale, rounding.format.zero_point)
+            self.add(rounding, rounding.node, error, COVERED, message, about=about)
 
     def half_is_missed(self, rounding: Rounding, found: Range, own: Sequence[str], lent: Mapping[str, Node]) -> bool:
         """Whether a range ends at 0, the tensor is of both signs, and not only a Relu or Clip sees it rounded so.
