@@ -12,7 +12,7 @@ from driftnet.diagnosis.attribution import mends
 from driftnet.findings.issues import VALUES, symptom_of
 from driftnet.findings.trial import Trial, look, watch, watch_cut
 from driftnet.model import external_data
-from driftnet.model.feeds import made_up
+from driftnet.model.feeds import made_to_run
 from driftnet.model.inspect import Case, Feed, computing
 from driftnet.model.signature import coarse
 from driftnet.model.submodel import Recording, UnrecordedError, recording, submodel, with_makers
@@ -50,9 +50,12 @@ def confirmed(
 
     Raises UserError (kind "model") for a model that does not run on what is made up for it.
     """
-    given = made_up(model, dims)
-    case = external_data.case(model, path, [given])
     with Runner() as runner:
+        reference = runner.reference
+        given = made_to_run(
+            model, dims, lambda feed: bool(reference.run(external_data.case(model, path, [feed])).outputs)
+        )
+        case = external_data.case(model, path, [given])
         try:
             recorded = recording(case, runner.reference.record)
         except ReferenceError as e:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
@@ -27,13 +27,20 @@ from driftnet.findings.pursuing import Finding
 from driftnet.findings.telling import cause_as_met, note_of
 from driftnet.findings.trial import Trial, laid_out, plain_number, takes_samples
 from driftnet.model import external_data
-from driftnet.model.feeds import demand_dims, feeds_beside, made_up, read_feeds
+from driftnet.model.feeds import (
+    demand_dims,
+    feeds_beside,
+    free_sizes,
+    made_to_run,
+    made_up,
+    made_up_otherwise,
+    read_feeds,
+)
 from driftnet.model.inspect import Case, Feed, elements, graph_inputs, nodes
 from driftnet.model.verdict import FAILURES, Verdict, Word
 from driftnet.oracle.artifact.verified.calibration import CALIBRATED_ELSEWHERE, ranges_of
 from driftnet.oracle.tolerances.table import CUT_OFF, FOREIGN
 from driftnet.reduce.reducer import INTERRUPTED
-from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.run.share import MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS
 from driftnet.targets import recipe
@@ -158,29 +165,45 @@ def check(
     sampled = [not settings.calibration or takes_samples(one.target, chosen) for one, chosen in runs]
     used = np.frombuffer(mmap.mmap(-1, 8))  # CPU seconds; what a fork writes there is seen here
 
-    def work(tell: Callable[[str], None]) -> bytes:
-        result = _checked(case, runs, settings, known_issues, tell, used, elsewhere)
-        return msgspec.msgpack.encode(result, enc_hook=plain_number)
+    def judged(case: Case) -> dict[str, Any]:
+        def work(tell: Callable[[str], None]) -> bytes:
+            result = _checked(case, runs, settings, known_issues, tell, used, elsewhere)
+            return msgspec.msgpack.encode(result, enc_hook=plain_number)
 
-    data = at_risk(work, tell)
-    if data is None:
+        data = at_risk(work, tell)
+        if data is not None:
+            return cast("dict[str, Any]", msgspec.msgpack.decode(data))
         left = max(0.0, settings.budget_of(case) - float(used[0]) / len(runs))
         if used[0]:
             tell(f"the process that judged was lost: all is done again, apart, with a budget of {left:.0f} CPU seconds")
-        result = _checked(case, runs, replace(settings, budget=left), known_issues, tell, used, elsewhere)
-    else:
-        result = msgspec.msgpack.decode(data)
+        return _checked(case, runs, replace(settings, budget=left), known_issues, tell, used, elsewhere)
+
+    result = judged(case)
+    if invented and all(one["verdict"] == str(Word.INVALID) for one in result["targets"]):
+        others = made_up_otherwise(proto, settings.dims)
+        with _runner(case, settings.timeout, settings.memory_gib) as runner:
+            other = next(filter(lambda feed: _runs(runner, case, feed), others), None)
+        if other:
+            feeds = (other,)
+            tell("made up inputs anew, of sizes that the model takes")
+            result = judged(replace(case, feeds=feeds))
     needless = ["dims, for inputs are given"] if settings.dims and not invented else []
     told = [
         {
             **one,
             "made_up": list(invented),
+            "made_up_shapes": {name: list(feeds[0][name].shape) for name in invented},
             "misdeclared": misdeclared,
             "ignored": needless + ([] if calibrates else ["calibration, for this recipe takes no samples"]),
         }
         for one, calibrates in zip(result["targets"], sampled)
     ]
     return {**result, "targets": told}
+
+
+def _runs(runner: Runner, case: Case, feed: Feed) -> bool:
+    """Whether the reference runs the model of `case` on that feed."""
+    return bool(runner.reference.run(replace(case, feeds=(feed,))).outputs)
 
 
 def _checked(
@@ -453,14 +476,15 @@ def audit_status(result: Mapping[str, Any]) -> int:
 def _feeds_that_run(model: onnx.ModelProto, runner: Runner) -> list[Feed]:
     """Feeds for an audit. Of equal dims none is told from another, but some models take no others."""
     names = dict.fromkeys(d.dim_param for v in graph_inputs(model) for d in v.type.tensor_type.shape.dim if d.dim_param)
-    sizes = {name: 2 + k for k, name in enumerate(names)}
-    first = made_up(model, sizes)
-    try:
-        runner.reference.record(Case(model.SerializeToString(), (first,)))
-    except ReferenceError:
-        sizes = {}
+    usual = (2, 2)
+    unlike: dict[str, int] = {name: 2 + k for k, name in enumerate(names)}
+    ways = [(unlike, usual), *((dict[str, int](), free) for free in (usual, *free_sizes(model, {})))]
+    first = made_up(model, ways[0][0])
+    case = Case(model.SerializeToString(), (first,))
+    fitting = ((sizes, free) for sizes, free in ways if _runs(runner, case, made_up(model, sizes, free=free)))
+    sizes, free = next(fitting, ({}, usual))
     count = SAMPLES if sum(x.size for x in first.values()) < MANY_ELEMENTS else FEEDS
-    return [made_up(model, sizes, seed) for seed in range(count)]
+    return [made_up(model, sizes, seed, free=free) for seed in range(count)]
 
 
 @dataclass(frozen=True)
@@ -512,6 +536,10 @@ def reduce(
         demand_dims(proto, given.dims)
         feeds, samples = _fed(path, proto, given.inputs, given.calibration)
         case = external_data.case(proto, path, feeds or (made_up(proto, given.dims),), samples)
+        if not feeds:
+            with _runner(case, timeout, MEMORY_GIB) as runner:
+                fed = made_to_run(proto, given.dims, lambda feed: _runs(runner, case, feed))
+            case = replace(case, feeds=(fed,))
         chosen, word = {}, target or DEFAULT_TARGETS[0]
     installed, other = resolve(word, python=python), namesake(name, path)
     if given.options:

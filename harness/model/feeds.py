@@ -2,13 +2,14 @@
 
 import math
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import onnx
 from driftnet.model.index_ranges import ranges
-from driftnet.model.inspect import Feed, declared_dims, graph_inputs, input_dtype, validate_feed
+from driftnet.model.inspect import UNNAMED, Feed, declared_dims, graph_inputs, input_dtype, validate_feed
 from driftnet.util.errors import UserError
 from onnx import numpy_helper
 from onnx.external_data_helper import uses_external_data
@@ -17,6 +18,8 @@ _HINT = "give an .npz with one array per graph input, a folder of them, or an ON
 
 NPY = b"\x93NUMPY"
 
+FREE_SIZES = ((1, 2), (2, 32), (1, 32), (1, 64), (1, 8), (1, 128), (1, 320))
+"""Sizes of free dims, of first axes and of the rest, that are tried in this order where a model does not run with 2."""
 MOST_ELEMENTS = 2**28
 """Elements of all inputs together that are made up: 1 GiB of float32, more than a worker's memory lets a model use."""
 
@@ -102,15 +105,38 @@ def sized(model: onnx.ModelProto, dims: Mapping[str, int]) -> onnx.ModelProto:
     return model
 
 
-def made_up(model: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0) -> Feed:
+def made_to_run(model: onnx.ModelProto, sizes: Mapping[str, int], runs: Callable[[Feed], bool]) -> Feed:
+    """The feed that is `made_up`; where the model does not run on that, the first of those with FREE_SIZES that it
+    `runs` on, if there is one: what halves an image five times takes none of 2 x 2. Raises UserError as that does."""
+    usual = made_up(model, sizes)
+    return usual if runs(usual) else next(filter(runs, made_up_otherwise(model, sizes)), usual)
+
+
+def made_up_otherwise(model: onnx.ModelProto, sizes: Mapping[str, int]) -> Iterator[Feed]:
+    """What is `made_up` with each of the other sizes that free dims may have, up to MOST_ELEMENTS."""
+    with suppress(UserError):
+        for free in free_sizes(model, sizes):
+            yield made_up(model, sizes, free=free)
+
+
+def free_sizes(model: onnx.ModelProto, sizes: Mapping[str, int]) -> Sequence[tuple[int, int]]:
+    """FREE_SIZES; none where each free dim has a size."""
+    free = {dim for value in graph_inputs(model) for dim in declared_dims(value) if not isinstance(dim, int)}
+    return () if free <= sizes.keys() else FREE_SIZES
+
+
+def made_up(model: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0, *, free: tuple[int, int] = (2, 2)) -> Feed:
     """A feed: floats uniform in [-1, 1), integers that what reads them accepts (else 0 or 1), bools at random; symbolic
-    dims as `sizes` says, else 2.
+    dims as `sizes` says, else as `free` does: those of first axes, and the rest.
 
     Raises UserError (kind "feed") for an input that is no tensor of these or has an unknown rank, for a negative size,
     and for more than MOST_ELEMENTS elements in all.
     """
     rng = np.random.default_rng(seed)
-    inputs = {value.name: (_shape(value, sizes), input_dtype(value)) for value in graph_inputs(model)}
+    values, (first, rest) = graph_inputs(model), free
+    leading = {dims[0] for dims in map(declared_dims, values) if dims and not isinstance(dims[0], int)}
+    sizes = {**dict.fromkeys(leading - {UNNAMED}, first), **sizes}
+    inputs = {value.name: (_shape(value, sizes, first, rest), input_dtype(value)) for value in values}
     if (total := sum(math.prod(shape) for shape, _ in inputs.values())) > MOST_ELEMENTS:
         shapes = ", ".join(f"{name} {list(shape)}" for name, (shape, _) in inputs.items())
         raise _nothing_made_up(f"the inputs have {total} elements ({shapes:.200}), more than {MOST_ELEMENTS}")
@@ -119,16 +145,17 @@ def made_up(model: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0) -> 
         if dtype.kind not in "fiub":
             raise _nothing_made_up(f"input {name!r} holds {'strings' if dtype.kind == 'O' else dtype}")
         low, end = accepted[name] if dtype.kind != "b" else (0, 2)
-        values = rng.uniform(-1, 1, shape) if dtype.kind == "f" else rng.integers(low, end, shape)
-        feed[name] = np.asarray(values).astype(dtype)
+        drawn = rng.uniform(-1, 1, shape) if dtype.kind == "f" else rng.integers(low, end, shape)
+        feed[name] = np.asarray(drawn).astype(dtype)
     return feed
 
 
-def _shape(value: onnx.ValueInfoProto, sizes: Mapping[str, int]) -> tuple[int, ...]:
+def _shape(value: onnx.ValueInfoProto, sizes: Mapping[str, int], first: int, rest: int) -> tuple[int, ...]:
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         raise _nothing_made_up(f"input {value.name!r} has no tensor shape")
-    shape = [d if isinstance(d, int) else sizes.get(d, 2) for d in declared_dims(value)]
+    dims = enumerate(declared_dims(value))
+    shape = [d if isinstance(d, int) else sizes.get(d, rest if axis else first) for axis, d in dims]
     if any(n < 0 for n in shape):
         raise _nothing_made_up(f"input {value.name!r} has a negative dimension: {shape}")
     return tuple(shape)

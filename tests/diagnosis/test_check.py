@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from driftnet import api
+from driftnet.campaign.seeds import seeds
 from driftnet.campaign.summary import described
 from driftnet.cli import main as cli
 from driftnet.cli.report import pages, tables
@@ -738,6 +739,21 @@ def test_data_sets_beside_a_model_are_its_inputs_and_what_is_made_up_is_told(tmp
     assert given["end_to_end"][0]["largest"] == 2.0, "the largest that was given"
     (tmp_path / "other.onnx").write_bytes(case.model)
     assert api.check(tmp_path / "model.onnx", settings)["targets"][0]["made_up"] == ["x"], "of which model they are?"
+
+
+def test_a_model_of_free_sizes_is_fed_what_it_takes(tmp_path, runner):
+    """An exported detector: an image of 2 x 2, which is made up first, is smaller than its kernel."""
+    kernel = np.ones((1, 1, 5, 5), np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
+    given, free = {"x": np.ones((1, 1, 6, 6), np.float32)}, {"x": ["N", 1, "H", "W"]}
+    made = models.case(nodes, given, {"w": kernel}, outputs=[("y", TensorProto.FLOAT, None)], shapes=free)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(made.model)
+    settings = api.CheckSettings(targets=["onnxruntime-quant"], options={"quantize": "none"}, corpus=tmp_path / "none")
+    result = api.check(path, settings)["targets"][0]
+    assert (result["verdict"], result["made_up_shapes"]) == ("agrees", {"x": [2, 1, 32, 32]})
+    (seed,) = seeds([path], runner.reference)
+    assert seed.feeds[0]["x"].shape == (2, 1, 32, 32), "fuzz --from takes it too"
 
 
 def test_a_known_fault_is_handed_over_as_the_case_it_is_known_by(tmp_path, capsys):

@@ -90,6 +90,6 @@ def test_generate_from_a_model_writes_neighbours(tmp_path, form):
     assert len(list((tmp_path / "out").glob("test_*/model.onnx"))) == 3
 
 
-def test_a_folder_without_models_is_no_seed(tmp_path):
+def test_a_folder_without_models_is_no_seed(tmp_path, runner):
     with pytest.raises(seeds.UserError, match="no model at or below"):
-        seeds.seeds([tmp_path])
+        seeds.seeds([tmp_path], runner.reference)

@@ -34,6 +34,24 @@ def test_a_made_up_feed_fits_the_model(dtype):
     validate_feed(proto, feed, "made up")
 
 
+def test_free_dims_get_other_sizes_where_the_model_does_not_run_with_two():
+    proto = model(tensor(TensorProto.FLOAT, "N", 3, "H", "W"), tensor(TensorProto.INT64, "N", name="lengths"))
+    tried = []
+
+    def runs(feed):
+        tried.append(feed["x"].shape)
+        return feed["x"].shape[2] >= least and feed["x"].shape[0] <= most
+
+    for least, most, shape in ((2, 2, (2, 3, 2, 2)), (20, 2, (2, 3, 32, 32)), (50, 1, (1, 3, 64, 64))):
+        found = feeds.made_to_run(proto, {}, runs)
+        assert (found["x"].shape, found["lengths"].shape) == (shape, shape[:1]), (least, most)
+    least = 40
+    assert feeds.made_to_run(proto, {"H": 40}, runs)["x"].shape == (1, 3, 40, 2), "a size that somebody gave stays"
+    least, tried[:] = 10**6, []
+    assert feeds.made_to_run(proto, {}, runs)["x"].shape == (2, 3, 2, 2), "where none fits it is what is made up else"
+    assert len(tried) == 1 + len(feeds.FREE_SIZES)
+
+
 def test_empty_inputs_and_scalars_are_made_up():
     proto = model(tensor(TensorProto.FLOAT, 0, 2**40), tensor(TensorProto.INT64, name="s"))
     feed = feeds.made_up(proto, {})

@@ -528,6 +528,48 @@ def _turn(rng: Rng) -> Feed:
     return {"input_features": (decibels / 40 + 1).T[None].astype(np.float32)}
 
 
+def _residues(rng: Rng) -> Feed:
+    """A protein of 180 to 400 residues in a field of 1200; the common ones are common."""
+    count = int(rng.integers(180, 400))
+    shares = np.array([8, 1, 5, 6, 4, 7, 2, 6, 6, 10, 2, 4, 5, 4, 5, 7, 5, 7, 1, 3], np.float64)
+    residues = 1 + rng.choice(20, count, p=shares / shares.sum())
+    return {"token_ids": np.concatenate([residues, np.zeros(1200 - count)]).astype(np.int64)[None]}
+
+
+def _frame(low: int, high: int, **more: Callable[[Rng], np.ndarray]):
+    """A maker of one frame of a video, of that size, in [-1, 1]."""
+
+    def make(rng: Rng) -> Feed:
+        frame = 2 * inputs.photo(rng, low, high).transpose(2, 0, 1)[None, :, None] - 1
+        return {"frame": np.ascontiguousarray(frame, np.float32), **{name: made(rng) for name, made in more.items()}}
+
+    return make
+
+
+def _ink(height: int, width: int):
+    """A maker of a page as its ink: 0 where it is white."""
+    return lambda rng: {"x": 1 - inputs.page(rng, height, width)[None, None, ..., 0]}
+
+
+def _lines_of_a_page(rng: Rng) -> Feed:
+    """Twenty lines of a page in two columns: where each is, how large, and what its text looks like."""
+    boxes, _ = inputs.blocks(rng, 20)
+    width, height = (boxes[:, 2:] - boxes[:, :2]).T
+    usual = np.median(height)
+    shape = [np.log(height / usual), np.log(width / height) / 4, np.full(20, usual * 20)]
+    text = [rng.uniform(0.3, 0.9, 20), rng.beta(0.3, 3, 20), *(rng.random((4, 20)) < [[0.1], [0.1], [0.3], [0.5]])]
+    middles = (boxes[:, :2] + boxes[:, 2:]) / 2
+    known = np.concatenate([boxes, middles, width[:, None], np.stack([*shape, *text], 1)], 1)
+    return {"feats": known[None].astype(np.float32), "mask": np.ones((1, 20), bool)}
+
+
+def _two_lines(rng: Rng) -> Feed:
+    """Two lines of text, as ink, the second one shorter."""
+    ink = np.stack([1 - inputs.text_line(rng, 96, 320, 7) for _ in range(2)])[:, None]
+    ink[1, ..., 248:] = 0
+    return {"x": ink, "widths": np.array([320, 248])}
+
+
 def _settings(*most: int):
     """A maker of five lines of a table of settings, each a number below one of `most`."""
     return lambda rng: {"input": rng.integers(0, most, (5, len(most))).astype(np.float32)}
@@ -649,6 +691,17 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "pronunciation": _pronounced,
     "secrets": _secret,
     "atom_mapping": _reaction,
+    "watermark_writer": _frame(64, 96, data=lambda rng: rng.integers(0, 2, (1, 32)).astype(np.float32)),
+    "watermark_reader": _frame(64, 96),
+    "digits": lambda rng: {"Input3": 255 * (1 - inputs.text_line(rng, 28, 28, 3))[None, None]},
+    "upscale_nearest": _picture("onnx::Relu_0", inputs.photo, 128, 128, 0, 1),
+    "upscale_shuffled": _picture("input", inputs.photo, 4, 4, 0, 1),
+    "protein_function": _residues,
+    "page_turn": _ink(768, 768),
+    "line_finder": _ink(192, 256),
+    "reading_order": _lines_of_a_page,
+    "vietnamese_reader": _two_lines,
+    "page_unwarp": lambda rng: {"input": inputs.page(rng, 712, 488).transpose(2, 0, 1)[None].astype(np.float16)},
     "vowel_marks": lambda rng: {"input": 1 + inputs.letters(rng, 48, 40)[None]},
 }
 

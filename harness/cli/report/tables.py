@@ -310,8 +310,10 @@ def check(console: Console, result: Result) -> None:
 
 
 def made_up(result: Mapping[str, Any]) -> str:
-    """Which inputs nobody gave."""
-    return result["made_up"] and f"  made up, give --inputs for real ones: {several(result['made_up'])}"
+    """Which inputs nobody gave, and of which shapes they are."""
+    shapes = result.get("made_up_shapes", {})
+    told = [f"{name} {shapes[name]}" if name in shapes else name for name in result["made_up"]]
+    return f"  made up, give --inputs for real ones: {several(told)}" if told else ""
 
 
 def about_culprits(check: Mapping[str, Any]) -> str:
