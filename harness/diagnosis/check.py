@@ -78,7 +78,10 @@ def check(
     """
     allowance = trial.runner.allow(seconds)
     with trial.runner.within(allowance):
-        return _checked(trial, known_issues, allowance, tell)
+        checked = _checked(trial, known_issues, allowance, tell)
+    if checked.verdict.word is Word.ABSTAINS and (late := allowance.late):
+        return replace(checked, verdict=replace(checked.verdict, message=f"{checked.verdict.message}; {late}"))
+    return checked
 
 
 def _checked(

@@ -15,7 +15,7 @@ from driftnet.model.verdict import Word
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import BUDGET as UNFINISHED
 from driftnet.run.runner import Runner
-from driftnet.run.sandbox.allowance import PATIENCE
+from driftnet.run.sandbox.allowance import PATIENCE, Allowance
 from driftnet.targets.environments import Installed
 from onnx import TensorProto, helper
 
@@ -106,6 +106,13 @@ def test_of_two_allowances_the_narrower_holds(patient):
             with patient.within(inner):
                 assert patient.allowance is narrow
             assert patient.allowance is outer
+
+
+@pytest.mark.parametrize(("used", "ago", "says"), [(4.0, 30.1, "4 of 10 CPU"), (10.0, 30.1, ""), (4.0, 20.0, "")])
+def test_that_the_machine_was_busy_is_told_where_time_ran_out_before_the_budget(used, ago, says):
+    allowance = Allowance(lambda: 100.0 + used, 110.0, time.monotonic() + 30.0 - ago, seconds=10.0)
+    assert says in allowance.late
+    assert bool(allowance.late) is bool(says)
 
 
 def test_nothing_is_asked_once_an_allowance_is_spent_and_everything_after_it(patient):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,18 +16,19 @@ sleep."""
 class Allowance:
     """CPU seconds that may be used: until `used` says `until`, or at `deadline` (monotonic).
 
-    cut   what was ended for it, in words; "" for nothing
+    cut   what was ended for it, in words; "" for nothing;   seconds   how many they were
     """
 
     used: Callable[[], float]
     until: float
     deadline: float
     cut: str = ""
+    seconds: float = math.inf
 
     @classmethod
     def of(cls, used: Callable[[], float], seconds: float) -> Allowance:
         """So many CPU seconds from now on."""
-        return cls(used, used() + seconds, time.monotonic() + PATIENCE * seconds)
+        return cls(used, used() + seconds, time.monotonic() + PATIENCE * seconds, seconds=seconds)
 
     @property
     def wall(self) -> float:
@@ -37,6 +39,16 @@ class Allowance:
     def left(self) -> float:
         """CPU seconds that are left; none once it is over."""
         return max(0.0, min(self.until - self.used(), self.wall / PATIENCE))
+
+    @property
+    def late(self) -> str:
+        """In words, that it is over although it was not used up; "" where it was, or is not over."""
+        unused = self.until - self.used()
+        if unused <= 0 or self.wall > 0:
+            return ""
+        used, waited = self.seconds - unused, PATIENCE * self.seconds
+        said = f"in {waited:.3g} s of time {used:.2g} of {self.seconds:.3g} CPU seconds were used"
+        return f"{said}: the machine is busy, or a target waits"
 
     @property
     def spent(self) -> bool:
