@@ -119,6 +119,16 @@ def test_a_range_that_is_computed_of_what_is_rounded_is_held_to_that():
     assert problems(COMPUTED, FLOAT, seen, codes=codes, nothing=np.float32(0.1)) == [("parameter", "ds")]
 
 
+def test_a_scale_that_is_computed_of_what_is_not_known_is_none_that_is_zero():
+    """What is not known is held as 0 in a ball of any size."""
+    graph = graphs.read(model(COMPUTED, **CONSTANTS, b=B, codes=np.float32(255), nothing=np.float32(0)))
+    known = evaluate(graph, {"x": X}).balls
+    for error, wrong in ((np.inf, []), (0.0, ["ds"])):
+        scale = replace(known["ds"], midpoint=np.zeros(()), radius=np.full((), error))
+        found = compare(graphs.read(FLOAT), graph, [{**known, "ds": scale}], None).problems
+        assert [problem.where for problem in found if problem.question == "parameter"] == wrong, error
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_three_ways_to_say_the_same_are_read_alike(form):
     pieces = read_artifact(graphs.read(model(FORMS[form], **CONSTANTS, b=B))).pieces

@@ -63,11 +63,15 @@ class Numbers:
         return found
 
     def scale(self, format: Format) -> np.ndarray:
-        """The scales of a format in float64, as they are stored; of one computed from data, the likeliest."""
+        """The scales of a format in float64, as they are stored; of one computed from data, the likeliest. Raises
+        Undecided where that may be anything."""
         if format.unit:
             a, b = (self.ball(name).numbers for name in format.unit)
             return format.factor * np.asarray(a.ravel() * b.ravel() if a.size > 1 and b.size > 1 else a * b)
-        return self.ball(format.scale).numbers
+        ball = self.ball(format.scale)
+        if (np.isinf(ball.error) & np.isfinite(ball.numbers)).any():
+            raise Undecided(f"scale {format.scale!r} is computed of what is not known")
+        return ball.numbers
 
     def zero_point(self, format: Format, shape: tuple[int, ...]) -> np.ndarray:
         """The zero points, in a shape that broadcasts to that of the integers."""
