@@ -13,11 +13,10 @@ from driftnet.campaign.events import Done, Drawn, Examined
 from driftnet.campaign.journal import FOLDER, histories, settled
 from driftnet.campaign.state import part
 from driftnet.causes.host import Host
-from driftnet.causes.lookup import of_node
 from driftnet.generators.building import kernels
 from driftnet.generators.motifs import spelled
 from driftnet.generators.ops.registry import REGISTRY
-from driftnet.model.graph import nested
+from driftnet.model.graph import Node, nested
 from driftnet.model.schemas import schema_of
 from driftnet.model.signature import attribute_classes
 from driftnet.model.verdict import Verdict, Word
@@ -56,9 +55,11 @@ def drawn(host: Host) -> Drawn:
         maker = next((host.makers[name] for name in proto.output if name in host.makers), None)
         if maker is None:  # a Constant
             continue
-        node, facts = host.graph.nodes[maker[0]], of_node(host, maker[0])
-        slot = _slot(node.op, opset)
-        told = {"opset": opset, "type": facts.get(f"{slot}.dtype"), "rank": facts.get(f"{slot}.rank")}
+        node = host.graph.nodes[maker[0]]
+        told: dict[str, object] = {"opset": opset}
+        if name := _typical(node, opset):
+            shape = host.shape(name)
+            told |= {"type": host.dtype(name), "rank": None if shape is None else len(shape)}
         traits = found[node.op]
         for name, value in told.items():
             if value is not None:
@@ -70,16 +71,23 @@ def drawn(host: Host) -> Drawn:
     return {op: {name: tuple(sorted(values)) for name, values in traits.items()} for op, traits in found.items()}
 
 
+def _typical(node: Node, opset: int) -> str:
+    """The operand or result whose type and rank are the node's, "" where it has none."""
+    is_result, k = _slot(node.op, opset)
+    names = node.outputs if is_result else node.inputs
+    return names[k] if k < len(names) else ""
+
+
 @lru_cache(maxsize=4096)
-def _slot(op: str, opset: int) -> str:
-    """The operand or result that has the operator's first type parameter: its type and rank are the node's."""
+def _slot(op: str, opset: int) -> tuple[bool, int]:
+    """Where what has the operator's first type parameter stands: whether among the results, and at which place."""
     schema, parameters = schema_of(op, opset), kernels.parameters(op, opset)
     if schema and parameters:
-        for head, values in (("in", schema.inputs), ("out", schema.outputs)):
+        for is_result, values in enumerate((schema.inputs, schema.outputs)):
             for k, value in enumerate(values):
                 if value.type_str == parameters[0]:
-                    return f"{head}.{k}"
-    return "in.0"
+                    return bool(is_result), k
+    return False, 0
 
 
 def asked(report: Path) -> Counts:

@@ -9,6 +9,7 @@ of a whole graph, and where every other graph fails for something else it says m
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Set
+from functools import cache
 from random import Random
 from typing import NamedTuple
 
@@ -160,6 +161,7 @@ def forms_in(graph: Drawn) -> Iterator[Form]:
                 yield from _told(op, trait, value)
 
 
+@cache
 def _told(op: str, trait: str, value: str) -> tuple[Form, ...]:
     """The forms that a trait tells: of an attribute that it is stated, and how."""
     form = Form(op, trait, value)

@@ -2,6 +2,9 @@
 
 import numpy as np
 
+FEW_BYTES = 2**16
+"""Of so many a copy is compared in a tenth of the time in which numpy compares element by element."""
+
 
 def distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """|a - b| in float64; 0 where both are NaN or the same infinity, inf where only one is finite, or text differs.
@@ -26,4 +29,6 @@ def same_kind(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def identical(a: np.ndarray, b: np.ndarray) -> bool:
     """Bitwise equal, but that -0 is 0 and any NaN is NaN."""
+    if a.dtype == b.dtype != object and a.shape == b.shape and a.nbytes <= FEW_BYTES and a.tobytes() == b.tobytes():
+        return True
     return bool(np.array_equal(a, b) or (a.dtype.kind == "f" and np.array_equal(a, b, equal_nan=True)))

@@ -438,18 +438,11 @@ class _Placed:
 
     def asked(self, stage: str, value: Any, tensors: Mapping[str, str] | None = None) -> Reply:
         """What a stage makes of the result of the one before; GARBAGE where it is no answer. tensors: to be tapped."""
-        case, options = self.case, self.options
-        given: dict[str, tuple[Any, ...]] = {
-            "convert": (str(self.folder), options),
-            "quantize": (list(case.calibration or case.feeds), str(self.folder), options),
-            "inspect": (options,),
-            "tap": (list(case.feeds), tensors, options),
-            "execute": (list(case.feeds), {v.name: dtype_name(v) for v in case.proto.graph.output}, options),
-        }
         with spent.part(f"target {stage}"):
-            reply = self.worker.call(f"{self.installed.spec}.{stage}", value, *given[stage], timeout=self.seconds)
+            given = self._given(stage, tensors)
+            reply = self.worker.call(f"{self.installed.spec}.{stage}", value, *given, timeout=self.seconds)
         if reply.outcome is Outcome.OK and not self._has_form(stage, reply.value):
-            wanted = f"list[dict[str, ndarray]] of length {len(case.feeds)}, a dict of all outputs for each feed"
+            wanted = f"list[dict[str, ndarray]] of length {len(self.case.feeds)}, a dict of all outputs for each feed"
             wanted = "str, the path of a file" if stage in PATHS else wanted
             message = f"{stage} has to return {wanted}; it returned {_form(reply.value)}"
             mistake = f"{self.installed.spec}.{stage}"
@@ -461,6 +454,20 @@ class _Placed:
             self.made[stage] = reply.value
             self.spent[0] += reply.seconds
         return reply
+
+    def _given(self, stage: str, tensors: Mapping[str, str] | None) -> tuple[Any, ...]:
+        """What a stage is told beside the result of the one before."""
+        case, folder, options = self.case, str(self.folder), self.options
+        match stage:
+            case "convert":
+                return folder, options
+            case "quantize":
+                return list(case.calibration or case.feeds), folder, options
+            case "inspect":
+                return (options,)
+            case "tap":
+                return list(case.feeds), tensors, options
+        return list(case.feeds), {v.name: dtype_name(v) for v in case.proto.graph.output}, options
 
     def _has_form(self, stage: str, value: Any) -> bool:
         """Whether it is of the type that the interface of a target promises: workers are not trusted."""
@@ -555,10 +562,16 @@ def _form(value: Any, depth: int = 3) -> str:
 
 
 def _stage_run(stage: str, reply: Reply, folder: Path) -> StageRun:
-    # Names in a model need not be text, and a system's message may quote them: a lone surrogate could not be written.
-    texts = (text.encode("utf-8", "replace").decode() for text in (reply.message, reply.log))
-    own, place = f"{folder}/", f"{folder.parent}/"  # of the case, and that in which the worker has its temporary files
-    message, log = (text.replace(own, "").replace(place, "") for text in texts)
+    message, log = _readable(reply.message, folder), _readable(reply.log, folder)
     *frames, mistake = (where.encode("utf-8", "replace").decode() for where in (*reply.frames, reply.mistake))
     seconds, peak = reply.seconds, reply.peak_mib
     return StageRun(stage, reply.outcome, message, reply.signal, log, seconds, peak, tuple(frames), mistake)
+
+
+def _readable(said: str, folder: Path) -> str:
+    """What a system said, which mostly is nothing, without the names of the folder of the case and of that in which the
+    worker has its temporary files. Names in a model need not be text, and a message may quote them: a lone surrogate
+    could not be written."""
+    if not said:
+        return said
+    return said.encode("utf-8", "replace").decode().replace(f"{folder}/", "").replace(f"{folder.parent}/", "")

@@ -235,6 +235,9 @@ _MAGIC = b"DFT1"
 _DTYPE = re.compile(r"[<>|][biufc]\d{1,2}")
 _PLAIN = frozenset({type(None), bool, int, float, str})
 _ALIGNED = 16  # bytes: arrays that are views into a message lie where numpy reads them fast
+_GAP = bytes(_ALIGNED)
+_COPIED = 1 << 14  # bytes of an array of which a copy costs less than a view
+_JSON = json.JSONEncoder(check_circular=False, separators=(",", ":"))
 
 
 class Encoded:
@@ -246,7 +249,7 @@ class Encoded:
     def __init__(self, value: Any) -> None:
         self.parts: list[Any] = []
         self.size = 0
-        header = json.dumps(_pack(value, self)).encode()
+        header = _JSON.encode(_pack(value, self)).encode()
         if len(header) >= MOST_TEXT:
             raise TypeError(f"{len(header)} bytes of texts and names cannot cross the pipe, {MOST_TEXT} can")
         header += b" " * (-len(header) % _ALIGNED)
@@ -256,11 +259,10 @@ class Encoded:
     def add(self, *parts: Any) -> int:
         """Put buffers of bytes at the end of the body; where they begin."""
         offset = self.size
-        for part in parts:
-            self.parts.append(part)
-            self.size += len(part)
+        self.parts += parts
+        self.size += sum(map(len, parts))
         if gap := -self.size % _ALIGNED:
-            self.parts.append(bytes(gap))
+            self.parts.append(_GAP[:gap])
             self.size += gap
         return offset
 
@@ -289,8 +291,8 @@ def decode(message: bytes | bytearray | memoryview, *, copy: bool = True) -> Any
         if message_size(message) != len(message):
             raise WireError(f"not one whole message: {bytes(message[:16])!r}")
         _, header_size, _ = _HEADER.unpack_from(message)
-        body = _HEADER.size + header_size
-        return _unpack(json.loads(bytes(message[_HEADER.size : body])), _Body(memoryview(message)[body:], copy))
+        memory, body = memoryview(message), _HEADER.size + header_size
+        return _unpack(json.loads(str(memory[_HEADER.size : body], "utf-8")), _Body(memory[body:], copy))
     except WireError:
         raise
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as e:
@@ -318,9 +320,12 @@ def _pack(v: Any, body: Encoded) -> Any:
         x = np.asarray(v)
         if x.dtype.kind in "OUT":
             return {"s": [list(x.shape), [str(y) for y in x.ravel()]]}
-        if not _dtype(x.dtype.str):
+        code = x.dtype.str
+        if not _dtype(code):
             raise TypeError(f"a {x.dtype} array cannot cross the pipe")
-        return {"a": [x.dtype.str, list(x.shape), body.add(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)]}
+        small = x.nbytes <= _COPIED
+        data = x.tobytes() if small else np.ascontiguousarray(x).reshape(-1).view(np.uint8).data
+        return {"a": [code, list(x.shape), body.add(data)]}
     if isinstance(v, (bool, int, float, str)):
         return v
     if isinstance(v, (dict, Mapping)):  # to ask the second takes longer than all the rest
@@ -373,7 +378,7 @@ def _unpack(v: Any, body: _Body) -> Any:
     dtype, shape = _dtype(code), _shape(shape)
     if dtype is None:
         raise WireError(f"a {code!r} array cannot cross the pipe")
-    array = np.frombuffer(body.take(offset, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
+    array: np.ndarray = np.ndarray(shape, dtype, body.take(offset, math.prod(shape) * dtype.itemsize))
     return array if not body.copy and array.flags.aligned else array.copy()
 
 

@@ -65,8 +65,8 @@ def set_soft(which: int, value: int) -> None:
 
 def address_space() -> int:
     """Bytes of address space that this process has."""
-    with open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[0]) * _PAGE
+    with open("/proc/self/statm", "rb", buffering=0) as file:
+        return int(file.read(64).split()[0]) * _PAGE
 
 
 def _granted() -> int:
