@@ -17,6 +17,7 @@ from driftnet.causes.record import Status
 from driftnet.diagnosis import audit as audits
 from driftnet.diagnosis import check as checks
 from driftnet.diagnosis.end_to_end import Loss, within
+from driftnet.diagnosis.requantized import QUANTIZED_ALREADY
 from driftnet.diagnosis.synthetic_inputs import made_to_fit
 from driftnet.findings import arrange, corpus
 from driftnet.findings.explaining import Effort
@@ -238,9 +239,9 @@ def _checked(
 
 def check_status(result: Mapping[str, Any]) -> int:
     """The exit status of `check`: 1 for a failure, 3 when every failure is known, 2 when something was not judged, or
-    what is no new failure was interrupted, or where calibration on other data than the inputs lost an output; what is
-    accepted counts as agreement, and what a release of a target does not support under one recipe only, as in a sweep,
-    is passed over."""
+    what is no new failure was interrupted, or where calibration on other data than the inputs lost an output, or a
+    model was given that is quantized already; what is accepted counts as agreement, and what a release of a target does
+    not support under one recipe only, as in a sweep, is passed over."""
     right = {(r["target"], r["release"]) for r in result["targets"] if r["verdict"] == Word.AGREES or r["accepted"]}
     rest = [r for r in result["targets"] if r["verdict"] != Word.AGREES and not r["accepted"]]
     rest = [r for r in rest if r["verdict"] != Word.REJECTS or (r["target"], r["release"]) not in right]
@@ -406,7 +407,7 @@ def _blame(verdict: Verdict, target: str) -> str:
         return target
     if verdict.rule == CALIBRATED_ELSEWHERE:
         return "calibration"
-    if verdict.word is Word.INVALID:
+    if verdict.word is Word.INVALID or verdict.rule == QUANTIZED_ALREADY:
         return "model"
     broke = verdict.word is Word.ABSTAINS and verdict.message.startswith("the reference")
     return "reference" if broke else ""

@@ -35,6 +35,7 @@ from driftnet.oracle.artifact.verified.calibration import CALIBRATED_ELSEWHERE, 
 from driftnet.oracle.artifact.verified.comparison import Problem, label
 from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.execution import execution, nodes_as_written, saturates
+from driftnet.oracle.artifact.verified.ranges import stated_ranges
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare, compare_form
 from driftnet.oracle.ball_arithmetic.conditioning import is_ill
@@ -181,11 +182,14 @@ def _audited(
     serious = _distinct(problem for problem in problems if not problem.mild)
     notes = tuple(problem for problem in serious[:MOST_TRIED] if _does_nothing(problem, case, recorded, runner))
     serious = tuple(problem for problem in serious if problem not in notes)
+    inputs = [problem.about[1] for problem in serious if problem.about[:1] == (CALIBRATED_ELSEWHERE,)]
+    if inputs:
+        unexplained = _unexplained(inputs, case, floating, graph, balls, recorded, runner)
+        serious = _distinct([*(p for p in serious if not _is_explained(p, inputs, floating)), *unexplained])
     about = {problem.about[:1] for problem in serious}
-    elsewhere = (CALIBRATED_ELSEWHERE,) in about  # of which the ranges of what is behind the input come
     vanish = dict(vanishing(floating, graph, recorded))
     expected = _only(floating.outputs, recorded)
-    accuses = not about <= ({(CALIBRATED_ELSEWHERE,), (RANGE,)} if elsewhere else set())
+    accuses = not about <= {(CALIBRATED_ELSEWHERE,)}
     return Audit(
         Word.DIVERGES if accuses else Word.ABSTAINS if serious or vouched < ENOUGH else Word.AGREES,
         serious,
@@ -200,6 +204,47 @@ def _audited(
         with_joins_in_float(artifact, set(vanish.values()), expected, runner.reference.outputs) if vanish else (),
         notes,
     )
+
+
+def _is_explained(problem: Problem, inputs: Sequence[str], model: Graph) -> bool:
+    """Whether it is the range of a tensor behind one of the `inputs`, which are calibrated on other data: what these
+    would make of it is asked beside (`_unexplained`)."""
+    if problem.about[:1] != (RANGE,):
+        return False
+    behind = {problem.about[1], *(name for node in model.ancestors(problem.about[1]) for name in node.inputs)}
+    return not behind.isdisjoint(inputs)
+
+
+def _unexplained(
+    inputs: Sequence[str],
+    case: Case,
+    model: Graph,
+    graph: Graph,
+    balls: Sequence[Mapping[str, object]],
+    recorded: Sequence[Values],
+    runner: Runner,
+) -> list[Problem]:
+    """The ranges that are wrong by data such as the `inputs` seem to be calibrated on, too: what is given for each of
+    these, mapped to the range that the artifact rounds it within."""
+    stated, seen = stated_ranges(graph), ranges_of(recorded)
+
+    def elsewhere(name: str, x: np.ndarray) -> np.ndarray:
+        (low, high), (least, most) = stated[name], seen[name]
+        scale = (high - low) / (most - least) if most > least else 1.0
+        return np.asarray((x - least) * scale + low, x.dtype)
+
+    known = [name for name in inputs if name in stated and name in case.feeds[0]]
+    feeds = tuple({**feed, **{name: elsewhere(name, feed[name]) for name in known}} for feed in case.feeds)
+    try:
+        records = runner.reference.record(replace(case, feeds=feeds)) if known else ()
+    except ReferenceError:
+        records = ()
+    if not records:
+        return []
+    calibration = Calibration(ranges_of(records), sampled=True, records=records)
+    found = compare(model, graph, balls, calibration).problems
+    brought = f"with {' and '.join(map(repr, known))} brought to the range that is stated for it"
+    return [replace(p, message=f"{p.message}, {brought}") for p in found if p.about[:1] == (RANGE,)]
 
 
 def _does_nothing(problem: Problem, case: Case, recorded: Sequence[Values], runner: Runner) -> bool:

@@ -19,6 +19,7 @@ from driftnet.diagnosis.faults import diagnose
 from driftnet.diagnosis.inquiry import BUDGET, Found, Inquiry, affirms, undecided
 from driftnet.diagnosis.inside import Inside, look_inside
 from driftnet.diagnosis.localize import alike
+from driftnet.diagnosis.requantized import mistaken, quantized_already
 from driftnet.diagnosis.result import Checked, Cost, Culprit
 from driftnet.diagnosis.search import (
     is_explained,
@@ -103,6 +104,12 @@ def _checked(
         trial, verdict, observation = kernels.uncovered(trial, verdict, observation)
     except ExhaustedError:
         unheard = True
+    already = quantized_already(trial.case) if trial.quantizes else ""
+    if already and verdict.failed and not unheard:
+        tell("the model as it is, for it is quantized already")
+        with contextlib.suppress(ExhaustedError):
+            if (told := mistaken(trial, verdict)) is not verdict:
+                return Checked(told, observation, quantized_already=already)
     if observation is None and verdict.rule != TOO_MUCH:
         return Checked(verdict, culprits=tuple(Culprit(*pair) for pair in verdict.culprits))
     asked = trial.runner.reference.run(trial.case)
@@ -144,7 +151,10 @@ def _compared(trial: Trial, verdict: Verdict, observation: Observation | None, a
     random = _random_outputs(trial.case)
     table = losses(observation.outputs, asked.outputs, random) if observation else []
     unquantized = _unquantized(trial, observation) if observation else ""
-    return Checked(verdict, observation, end_to_end=tuple(table), random=random, unquantized=unquantized)
+    already = quantized_already(trial.case) if trial.quantizes else ""
+    return Checked(
+        verdict, observation, end_to_end=tuple(table), random=random, unquantized=unquantized, quantized_already=already
+    )
 
 
 def _with_a_way_out(trial: Trial, verdict: Verdict, tell: Callable[[str], None]) -> Verdict:

@@ -134,6 +134,7 @@ class Checked:
     costs     what the rounding of fast kernels comes to, where something was excused by it
     random    the graph outputs that hang on random numbers, of which there is no error
     unquantized   why nothing is quantized under a recipe that should; "" where something is, or nobody can tell
+    quantized_already   which nodes say that a model is so, under a recipe that quantizes it once more
     vanishing, joins_in_float   as of an Audit, where the outputs of an artifact that can be read are off by much
     depth     what is known of the tensors along the depth of the model
     interrupted   somebody ended the check: this is what it had come to
@@ -151,6 +152,7 @@ class Checked:
     costs: tuple[Cost, ...] = ()
     random: tuple[str, ...] = ()
     unquantized: str = ""
+    quantized_already: str = ""
     vanishing: tuple[str, ...] = ()
     joins_in_float: tuple[Loss, ...] = ()
     depth: tuple[Point, ...] = ()
@@ -187,6 +189,7 @@ class Checked:
             "kernels": [cost.as_json() for cost in self.costs],
             "random": list(self.random),
             "unquantized": self.unquantized,
+            "quantized_already": self.quantized_already,
             "vanishing": list(self.vanishing),
             "joins_in_float": [loss.as_json() for loss in self.joins_in_float],
             "worst": [row for k, row in enumerate(told) if row not in told[:k]][:WORST],

@@ -214,6 +214,7 @@ def test_more_than_a_few_verdicts_end_with_a_line_that_sums_them_up():
     }
     one |= {name: [] for name in ("notes", "faults", "calibrated_elsewhere")} | {
         "unquantized": "",
+        "quantized_already": "",
         "accepted": "",
         "usable": True,
     }

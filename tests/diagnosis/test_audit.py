@@ -22,6 +22,7 @@ from driftnet.diagnosis import audit
 from driftnet.model import graph as graphs
 from driftnet.model.case import Case
 from driftnet.model.verdict import Word
+from driftnet.oracle.artifact.verified.calibration import RANGE
 from driftnet.oracle.artifact.verified.range_outliers import Proportion, outliers
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
@@ -334,6 +335,40 @@ def test_a_range_that_cuts_much_of_an_input_off_is_wrong_and_the_zero_point_wher
     assert found.verdict is (Word.ABSTAINS if mistaken else Word.DIVERGES), found.problems
 
 
+@pytest.mark.parametrize(
+    ("factors", "moved", "place"), [([1, 1, 1], 3, "wz"), ([1, 1.5, 1], 0, "ws"), ([1, 1.5, 0.6], 0, "ws")]
+)
+def test_a_zero_point_or_the_scales_of_channels_by_which_weights_are_wrong_are_named(runner, factors, moved, place):
+    weights = np.random.default_rng(2).normal(size=(4, 3)).astype(np.float32)
+    steps = (np.abs(weights).max(axis=0) / 127).astype(np.float32)
+    codes = np.rint(weights / steps).astype(np.int8)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["codes", "ws", "wz"], ["d"], axis=1),
+        helper.make_node("MatMul", ["x", "d"], ["y"], "product"),
+    ]
+    held = {"codes": codes, "ws": (steps * factors).astype(np.float32), "wz": np.full(3, moved, np.int8)}
+    floating = model([helper.make_node("MatMul", ["x", "w"], ["y"], "product")], w=weights)
+    found = audit.audit(floating, model(nodes, **held), [FEED], runner)
+    assert [problem.where for problem in found.problems] == [place], found.problems
+
+
+@pytest.mark.parametrize(("zero", "question", "where"), [(40, "parameter", "rz"), (128, "topology", "relu")])
+def test_a_range_that_does_not_begin_where_a_relu_does_has_a_wrong_zero_point_or_is_that_of_its_operand(
+    runner, zero, question, where
+):
+    weights = np.eye(4, 3, dtype=np.float32)
+    product = helper.make_node("MatMul", ["x", "w"], ["g"], "product")
+    pair = [
+        helper.make_node("QuantizeLinear", ["g", "rs", "rz"], ["c"]),
+        helper.make_node("DequantizeLinear", ["c", "rs", "rz"], ["y"]),
+    ]
+    floating = model([product, helper.make_node("Relu", ["g"], ["y"], "relu")], w=weights)
+    feed = {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}
+    scale = np.float32(2 / 255 if zero == 128 else 1 / 255)
+    found = audit.audit(floating, model([product, *pair], w=weights, rs=scale, rz=np.uint8(zero)), [feed], runner)
+    assert [(p.question, p.where) for p in found.problems] == [(question, where)], found.problems
+
+
 def test_an_infinite_scale_is_told_first(runner):
     """Of a table that holds minus infinity onnxruntime's dynamic quantizer makes an infinite scale, and NaN of all."""
     found = audit.audit(FLOAT, fake_quantized(WEIGHTS, STEPS * [1, np.inf, 1]), [FEED], runner)
@@ -363,6 +398,20 @@ def test_scores_that_vanish_beside_boxes_are_told(runner):
     found = audit.audit(floating, ends_in(pair, s=np.float32(100 / 127), z=np.int8(0)), [FEED], runner)
     assert len(found.vanishing) == 1, found.vanishing
     assert "'scores'" in found.vanishing[0], found.vanishing
+
+
+@pytest.mark.parametrize(("factor", "word", "wrong"), [(1, Word.ABSTAINS, 0), (1 / 16, Word.DIVERGES, 1)])
+def test_calibration_on_other_data_excuses_no_range_that_such_data_do_not_explain(runner, factor, word, wrong):
+    case = production.SMALL["dual_path_rnn"]()
+    (name,) = (value.name for value in case.proto.graph.input)
+    others = tuple({name: 50 * run[name]} for run in case.calibration)
+    quantized = production.quantized(replace(case, calibration=others)).proto
+    scale = next(node.input[1] for node in reversed(quantized.graph.node) if node.op_type == "QuantizeLinear")
+    (tensor,) = (tensor for tensor in quantized.graph.initializer if tensor.name == scale)
+    tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(factor), scale))
+    found = audit.audit(case.proto, quantized, case.feeds[:1], runner, alike=True)
+    assert found.verdict is word, found.problems
+    assert [p.where for p in found.problems if p.about[:1] == (RANGE,)] == wrong * [scale]
 
 
 @pytest.mark.parametrize(("masked", "lost"), [(-10000.0, 1), (-2.0, 0)])

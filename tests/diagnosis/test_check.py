@@ -16,7 +16,7 @@ from driftnet.campaign.summary import described
 from driftnet.cli import main as cli
 from driftnet.cli.report import pages, tables
 from driftnet.diagnosis import check as checks
-from driftnet.diagnosis import conclusion, faults, kernels
+from driftnet.diagnosis import conclusion, faults, kernels, requantized
 from driftnet.diagnosis.check import check
 from driftnet.diagnosis.inquiry import BUDGET, Found
 from driftnet.diagnosis.localize import Fault
@@ -897,6 +897,34 @@ def test_what_a_known_cause_names_is_judged_by_itself_where_the_bound_of_its_win
     assert checked.doubtful == left, f"not verified are {checked.doubtful}, should be what is at fault, {left}"
     told = [str(remedy) for remedy in diagnosis.remedies]
     assert "fp16=True" not in told, f"{told} has what leaves the values as they are, under a wider bound"
+
+
+def in_pairs():
+    """What a quantizer makes of two products, with the names that onnxruntime's gives."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["codes", "s", "z"], ["w"]),
+        helper.make_node("MatMul", ["x", "w"], ["r"]),
+        helper.make_node("QuantizeLinear", ["r", "s", "z"], ["c"], name="r_QuantizeLinear"),
+        helper.make_node("DequantizeLinear", ["c", "s", "z"], ["d"], name="r_DequantizeLinear"),
+        helper.make_node("MatMul", ["d", "w"], ["y"]),
+    ]
+    constants = {"s": np.float32(0.25), "z": np.int8(0), "codes": np.eye(4, dtype=np.int8)}
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    return models.case(nodes, {"x": x}, constants, outputs=[("y", TensorProto.FLOAT, (2, 4))])
+
+
+@pytest.mark.parametrize(("fails_in_float", "word"), [(False, Word.ABSTAINS), (True, Word.FAILS)])
+def test_a_model_that_is_quantized_already_is_the_users_mistake_unless_its_float_model_fails_too(
+    runner, monkeypatch, fails_in_float, word
+):
+    trial = Trial(in_pairs(), resolve("onnxruntime-quant"), {}, runner)
+    floating = requantized.in_float(trial)
+    assert [node.op_type for node in floating.proto.graph.node] == ["MatMul", "MatMul"]
+    monkeypatch.setattr(requantized, "in_float", lambda trial: trial.case if fails_in_float else floating)
+    put(monkeypatch, "_localized", lambda inquiry, checked, unheard: checked)
+    checked = check(trial, ())
+    assert checked.verdict.word is word, checked.verdict.message
+    assert checked.quantized_already == "the model is quantized already: 2 DequantizeLinear, 1 QuantizeLinear"
 
 
 @pytest.mark.parametrize(("word", "known"), [(Word.DIVERGES, "a case"), (Word.ABSTAINS, "")])

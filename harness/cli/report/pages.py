@@ -63,7 +63,7 @@ def _which_fail(result: Mapping[str, Any], status: int) -> str:
 def nameless(result: Mapping[str, Any]) -> dict[str, Any]:
     """What api.check returned without anything that is named, counted or measured in the model itself: verdicts,
     operators at fault and what cures them are left, and the reduced cases, which are to be anonymous already."""
-    said = ("made_up", "misdeclared", "calibrated_elsewhere")
+    said = ("made_up", "misdeclared", "calibrated_elsewhere", "vanishing", "joins_in_float")
     named = ("end_to_end", "kernels", *said, "random", "worst", "culprits", "notes", "depth")
     hidden = {"message": "", "unquantized": "", "usable": True, "doubtful": {}, **{name: [] for name in named}}
     bare = {"message": "", "error": 0.0, "bound": 0.0, "around": [], "distribution": None}

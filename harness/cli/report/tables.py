@@ -281,6 +281,7 @@ def check(console: Console, result: Result) -> None:
             *misdeclared(r),
             *(f"  {said}" for said in r["calibrated_elsewhere"]),
             r["unquantized"] and f"  {r['unquantized']}",
+            r["quantized_already"] not in r["message"] and f"  {r['quantized_already']}",
             *(f"  without effect: {said}" for said in r.get("ignored", ())),
             r["accepted"] and f"  accepted, for the outputs are near enough: {r['accepted']}",
             r["message"] and f"  {r['message']}",

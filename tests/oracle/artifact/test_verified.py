@@ -187,7 +187,7 @@ def test_weights_that_are_rounded_twice_may_be_off_by_both_roundings():
 @pytest.mark.parametrize("form", FORMS)
 def test_the_scale_of_another_channel_is_a_wrong_parameter(form):
     found = problems(FORMS[form], ws=WS[::-1].copy())
-    assert ("parameter", "w") in found, f"{form}: {found}"
+    assert ("parameter", "ws") in found, f"{form}: {found}"
 
 
 def test_a_stale_bias_scale_is_wrong_though_the_bias_is_right():

@@ -22,6 +22,7 @@ from driftnet.oracle.ball_arithmetic.ball import Undecided, format_of, is_float
 from driftnet.oracle.scheme.folding import fold
 from driftnet.oracle.tolerances.table import (
     CLIPPED,
+    ONE_STEP,
     PARAMETER_FLOAT_ERROR,
     PARAMETER_HALF_STEP,
     SAME_FACTOR,
@@ -59,14 +60,41 @@ class Held:
     @property
     def factor(self) -> float:
         """By what all elements are multiplied, as far as their codes can say; 0 where by no one factor."""
+        return self.factor_within(PARAMETER_HALF_STEP)
+
+    def factor_within(self, most: float) -> float:
+        """The same, where each element may be off by `most` steps besides."""
         found, wanted = self.found.astype(np.float64).ravel(), self.wanted.ravel()
         size, both = float(wanted @ wanted), np.isfinite(found).all() and np.isfinite(wanted).all()
         if wanted.size < 2 or not both or not size:
             return 0.0
         factor = float(found @ wanted) / size
         off = np.abs(found - factor * wanted)
-        near = off <= max(1.0, factor) * PARAMETER_HALF_STEP * self.steps.ravel() + SCALE_ERROR * np.abs(found)
+        near = off <= max(1.0, factor) * most * self.steps.ravel() + SCALE_ERROR * np.abs(found)
         return factor if factor > 0 and abs(factor - 1) > SAME_FACTOR and near.all() else 0.0
+
+    @property
+    def offset(self) -> int:
+        """By how many codes all elements are off; 0 where by no one number."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            codes = (self.found - self.wanted) / self.steps
+        if codes.size < 2 or not np.isfinite(codes).all():
+            return 0
+        offset = np.rint(np.median(codes))
+        return int(offset) if (np.abs(codes - offset) <= PARAMETER_HALF_STEP + SCALE_ERROR * abs(offset)).all() else 0
+
+    def channels_are_scaled(self, wrong: np.ndarray) -> bool:
+        """Whether all that is `wrong` fills channels, each of which is off by a factor of its own: of so few elements
+        that is known to a step at best."""
+        for axis in range(wrong.ndim):
+            apart = [np.moveaxis(x, axis, 0) for x in (self.found, self.wanted, self.steps, wrong)]
+            found, wanted, steps, off = (x.reshape(len(x), -1) for x in apart)
+            rows = (row[:3] for row in zip(found, wanted, steps, off) if row[3].any())
+            channels = (replace(self, found=f, wanted=w, steps=s) for f, w, s in rows)
+            one_step_each = len(found) > 1 and np.allclose(steps, steps[:, :1], rtol=SAME_FACTOR)
+            if one_step_each and all(channel.factor_within(ONE_STEP) for channel in channels):
+                return True
+        return False
 
 
 @dataclass
@@ -77,6 +105,7 @@ class Constants:
     sharp     those that are right, and have scales that come from their own range
     problems  of the others
     factors   by first result of the node: by what all weights of it are multiplied, as a wrong scale does
+    made_by   of what is wrong, the scale or zero point that makes it so, where its elements say that
     """
 
     comparison: Comparison
@@ -84,6 +113,7 @@ class Constants:
     sharp: list[Held] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     factors: dict[str, float] = field(default_factory=dict)
+    made_by: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         c = self.comparison
@@ -216,7 +246,14 @@ class Constants:
         )
         codes, format = self.artifact.codes_of(held.use.tensor), held.use.format or Format("")
         place, factor = held.name, held.factor
-        if factor and held.node.op in WEIGHTED and held.name == held.node.input(1):
+        of_weights = held.node.op in WEIGHTED and held.name == held.node.input(1)
+        if of_weights and format.zero_point and (offset := held.offset):
+            self.made_by[held.name] = format.zero_point
+            message += f"; all are {offset:+d} codes off, as {format.zero_point!r} makes them"
+        elif of_weights and not factor and format.scale and held.channels_are_scaled(wrong):
+            self.made_by[held.name] = format.scale
+            message += f"; each channel by a factor of its own, as {format.scale!r} makes them"
+        elif factor and of_weights:
             self.factors[first_result(held.node)] = factor
             message += f": all are {factor:.4g} times that, as its scale {format.scale!r} makes them"
         elif factor and held.node.op in WEIGHTED and format.unit:  # of a bias

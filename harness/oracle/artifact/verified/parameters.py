@@ -33,6 +33,7 @@ def wrong_parameters(c: Comparison) -> list[Problem]:
         scaling = equivalent(c, judged.held, wrong)
         spared = scaling.constants | corrected(c, wrong - scaling.constants)
         problems = [problem for problem in problems if problem.where not in spared]
+    problems = [replace(problem, where=judged.made_by.get(problem.where, problem.where)) for problem in problems]
     if c.calibration is None:
         return problems
     # The largest of a tensor whose channels were scaled is that of the channel whose data are least like others.

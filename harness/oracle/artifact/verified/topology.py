@@ -27,7 +27,7 @@ from driftnet.oracle.artifact.verified.operators import (
     is_only_measured,
 )
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, is_float, moved
-from driftnet.oracle.tolerances.table import FOLDING_ERROR, MOVED_BOUND
+from driftnet.oracle.tolerances.table import FOLDING_ERROR, MOVED_BOUND, PROMINENT
 from onnx import GraphProto
 
 
@@ -213,15 +213,32 @@ class _Walk:
             return True
         real = self.values.at[pair.first]
         rest = [self.bound(name) if name else None for name in node.inputs[1:]]
-        found = []
+        found: list[Problem | None] = []
         for use in {use.tensor: use for use in self.values.uses.get(real, [])}.values() or [self.values.use(real)]:
             seen = self.numbers.real(use)
             wanted = apply(node, [seen, *rest], self.model.opset)[0]
-            found.append(disagreement(pair, pair.first, wanted, seen, MOVED_BOUND * self.values.step_of(use)))
+            problem = disagreement(pair, pair.first, wanted, seen, MOVED_BOUND * self.values.step_of(use))
+            found.append(problem and self.by_its_zero_point(problem, pair, use))
         # Others may rightly read the tensor as it was before the Relu.
         if all(found):
             self.problems += [problem for problem in found[:1] if problem]
         return True
+
+    def by_its_zero_point(self, problem: Problem, pair: Pair, use: Use) -> Problem:
+        """The problem of a Relu that is gone; or of the zero point, where the range is not that of its operand either:
+        that reaches as far below zero as it does above, in proportion to the data."""
+        ranges, format = self.comparison.calibration.ranges if self.comparison.calibration else {}, use.format
+        low, high = ranges.get(pair.node.inputs[0], (0.0, 0.0))
+        if pair.node.op != "Relu" or not low < 0 < high or format is None or not format.zero_point:
+            return problem
+        least, most = self.numbers.limits(format)
+        if not least < 0 < most or abs(np.log2((least / most) / (low / high))) <= PROMINENT:
+            return problem
+        message = (
+            f"{pair.first!r} reaches from {least:.6g} to {most:.6g}, where Relu begins at 0 and its operand is in "
+            f"[{low:.6g}, {high:.6g}]: the zero point is wrong"
+        )
+        return replace(problem, question="parameter", where=format.zero_point, message=message)
 
     def bound(self, name: str) -> Ball:
         """A bound of a Clip that is gone, which the artifact need not have."""
