@@ -179,7 +179,8 @@ class _Checker:
         if not ball.numbers.size or not np.isfinite(ball.numbers).all():
             return
         data = (float(ball.numbers.min()), float(ball.numbers.max()))
-        slack = COVERED * scale + float(np.max(ball.error, initial=0.0))
+        unsure = float(np.max(self.c.numbers.ball(rounding.format.scale).error)) * (found[1] - found[0]) / scale
+        slack = COVERED * scale + unsure + float(np.max(ball.error, initial=0.0))
         if not any(_is_near(found, wanted, slack) for wanted in _candidates([data])):
             error = max(abs(min(data[0], 0) - found[0]), abs(max(data[1], 0) - found[1])) / scale
             message = f"{_rounded(name, found)}, but holds [{data[0]:.6g}, {data[1]:.6g}]: {error:.3g} steps off"
