@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from driftnet.model.inspect import Case, Feed, bodies
 from driftnet.util.errors import UserError
+from driftnet.util.limits import lacks_memory
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
@@ -157,6 +158,8 @@ def _load(tensors: Sequence[TensorProto], path: Path) -> None:
         for tensor in tensors:
             external_data_helper.load_external_data_for_tensor(tensor, str(path.parent))
     except Exception as e:  # missing, too short, no regular file: a type each
+        if lacks_memory(e):
+            raise
         raise _unreadable(path, str(e)) from e
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 import onnx.inliner
 from driftnet.util.apart import apart, trusts
-from driftnet.util.limits import ExceededError
+from driftnet.util.limits import ExceededError, lacks_memory
 from onnx import helper
 
 SECONDS, MIB = 30.0, 4096
@@ -44,6 +44,8 @@ def _made(work: Callable[[], onnx.ModelProto], what: str, *, doubtful: bool = Fa
         try:
             return work()
         except Exception as e:  # onnx raises its own types, protobuf's, and what its C++ side throws
+            if lacks_memory(e):
+                raise
             raise InferenceError(str(e)) from None
     try:
         said = apart(lambda ask: _answer(work), seconds=SECONDS, mib=MIB)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from driftnet.util.errors import UserError
-from driftnet.util.limits import address_space
+from driftnet.util.limits import address_space, lacks_memory
 
 SPACE_MIB = 64
 """Free in the folder of the workers: twice what the largest generated case and its artifacts were seen to take."""
@@ -45,7 +45,7 @@ def lacking(what: Sequence[str]) -> UserError:
 
 def fault(error: BaseException) -> UserError | None:
     """The fault of the machine (kind "machine") that `error` comes from; None where it is one of driftnet."""
-    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
+    if lacks_memory(error) or "can't start new thread" in str(error):
         return _fault(f"this machine, or a limit of it, has no memory or process left for driftnet itself: {error}")
     if isinstance(error, OSError) and error.errno in FAULTS:
         return _fault(f"this machine, or a limit of it, fails driftnet itself: {error}")

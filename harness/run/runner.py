@@ -39,6 +39,7 @@ from driftnet.util import apart, spent
 from driftnet.util.elsewhere import refusal
 from driftnet.util.errors import UserError, shortened
 from driftnet.util.files import Scratch
+from driftnet.util.limits import lacks_memory
 from driftnet.util.records import read
 
 SMALL_ANSWER_MIB = 512
@@ -538,6 +539,8 @@ def _flaw(data: bytes, case: Case) -> str:
         if unmade := graph.unmade(graph.in_order(graph.read(model)), case.feeds[0]):
             return f"the model reads {unmade[1]!r}, which nothing makes"
     except Exception as e:  # protobuf, onnx and numpy raise many types for what is no model
+        if lacks_memory(e):
+            raise
         return f"the model cannot be read: {type(e).__name__}: {e}"
     return ""
 

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from google.protobuf.message import DecodeError, EncodeError
+
 T = TypeVar("T")
 _AGAIN = 0.2  # CPU seconds after which it is raised again, where somebody swallowed it
 _PAGE = resource.getpagesize()
@@ -35,7 +37,7 @@ def bounded(work: Callable[[], T], *, seconds: float, mib: float) -> T:
     """What `work` gives. Raises ExceededError where that takes more CPU `seconds`, more memory or deeper nesting.
 
     Inside another bounded work the limits of that hold; in a thread that is not the main one, time has none. Where
-    somebody else grants this process less memory than `mib`, a MemoryError stays what it is.
+    somebody else grants this process less memory than `mib`, it raises MemoryError.
     """
     if _running:
         return work()
@@ -48,12 +50,25 @@ def bounded(work: Callable[[], T], *, seconds: float, mib: float) -> T:
     except _OverdueError:
         _end()  # it may have come in the very moment of the end
         raise ExceededError(f"more than {seconds:.3g} s of CPU time") from None
-    except MemoryError:
-        if _is_less(_granted(), _needed):
+    except (MemoryError, EncodeError, DecodeError) as e:
+        if not lacks_memory(e):
             raise
+        if _is_less(_granted(), _needed):
+            raise MemoryError(str(e)) from None
         raise ExceededError(f"more than {mib:.0f} MiB of memory") from None
     except RecursionError:
         raise ExceededError("deeper nesting than an interpreter follows") from None
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether `error` is how Python, numpy or protobuf say that no memory was left.
+
+    Protobuf has no type for that. Nothing else keeps a model from being encoded: ONNX requires no field, and models of
+    2 GiB are never made (`driftnet.model.external_data`).
+    """
+    if isinstance(error, DecodeError):
+        return "alloc" in str(error)  # "Error parsing message with type 'onnx.ModelProto': Arena alloc failed"
+    return isinstance(error, (MemoryError, EncodeError))
 
 
 def set_soft(which: int, value: int) -> None:

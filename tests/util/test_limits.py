@@ -8,8 +8,10 @@ import threading
 import time
 
 import numpy as np
+import onnx
 import pytest
 from driftnet.util.limits import ExceededError, bounded
+from google.protobuf.message import DecodeError
 
 
 def spin():
@@ -29,6 +31,10 @@ def nest():
     nest()
 
 
+TENSOR = onnx.TensorProto(raw_data=bytes(3 * 2**25))
+LARGE = TENSOR.SerializeToString()
+
+
 @pytest.mark.parametrize(
     ("work", "seconds", "says"),
     [
@@ -37,9 +43,20 @@ def nest():
         (lambda: re.fullmatch("(a+)+b", "a" * 64), 0.1, "more than 0.1 s of CPU time"),
         (lambda: np.ones(2**26), 60, "more than 64 MiB of memory"),
         (lambda: ["x" * 2**20 + str(n) for n in range(1000)], 60, "more than 64 MiB of memory"),
+        (lambda: onnx.TensorProto.FromString(LARGE), 60, "more than 64 MiB of memory"),
+        (lambda: TENSOR.SerializeToString(), 60, "more than 64 MiB of memory"),
         (nest, 60, "deeper nesting"),
     ],
-    ids=["time", "a broad except", "a pattern", "one array", "many texts", "depth"],
+    ids=[
+        "time",
+        "a broad except",
+        "a pattern",
+        "one array",
+        "many texts",
+        "protobuf reads",
+        "protobuf writes",
+        "depth",
+    ],
 )
 def test_what_takes_too_much_is_given_up_and_what_comes_after_it_is_not_touched(work, seconds, says):
     before = resource.getrlimit(resource.RLIMIT_AS)
@@ -56,6 +73,8 @@ def test_what_takes_little_gives_its_result_and_raises_what_it_raises():
     assert bounded(lambda: 7, seconds=1, mib=64) == 7
     with pytest.raises(KeyError):
         bounded(lambda: {}["x"], seconds=1, mib=64)
+    with pytest.raises(DecodeError):
+        bounded(lambda: onnx.TensorProto.FromString(b"no tensor"), seconds=1, mib=64)
 
 
 def test_waiting_takes_no_time():

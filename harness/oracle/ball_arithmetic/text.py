@@ -10,6 +10,7 @@ import re2
 from driftnet.model.graph import Node
 from driftnet.oracle.ball_arithmetic.ball import Array, Undecided
 from driftnet.oracle.ball_arithmetic.rules import knowing
+from driftnet.util.limits import lacks_memory
 from onnx import helper
 
 
@@ -46,6 +47,8 @@ def strings(*operands: Array, node: Node) -> list[Array]:
     try:
         results: Any = ReferenceEvaluator(proto).run(None, feed)
     except Exception as e:  # of any type: what it does not foresee it runs into, or asserts
+        if lacks_memory(e):
+            raise
         raise Undecided(f"onnx.reference fails: {type(e).__name__}") from None
     finally:
         locale.setlocale(locale.LC_ALL, before)
