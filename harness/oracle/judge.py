@@ -2,10 +2,12 @@
 
     reference refuses the model        INVALID
     reference crashes, hangs, ...      ABSTAINS
+    all tensors of all feeds too large each feed by itself
     a stage failed                     structure: FAILS, CRASHES, HANGS or REJECTS
     outputs, shapes, dtypes            structure
     what was to be quantized           judged as what is not quantized is, where the target executed that too
-    weights too large to be read       structure (NaN); parts of the model have to tell
+    weights, or what a converter makes of them beforehand, too large to be read
+                                       structure (NaN); parts of the model have to tell
     nothing quantized                  exact where no operation rounds, else running error, else sampling
     weights quantized, losslessly      the same
     nothing quantized before an output the same
@@ -28,7 +30,7 @@ import numpy as np
 from driftnet.model.arrays import distance, identical
 from driftnet.model.artifact import UNTOLD
 from driftnet.model.case import Case
-from driftnet.model.graph import Graph, Node, Values
+from driftnet.model.graph import Graph, Node, Values, read
 from driftnet.model.operators import Trait, parameters, traits_of
 from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.oracle.artifact import reach
@@ -41,11 +43,11 @@ from driftnet.oracle.exemptions import documented, underspecified
 from driftnet.oracle.question.answers import Decide, abstains, agrees
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme import formulas
-from driftnet.oracle.scheme.precomputed import halved, precomputed
+from driftnet.oracle.scheme.precomputed import TooMuchError, halved, precomputed
 from driftnet.oracle.second_opinion import Blame, blame
 from driftnet.oracle.tiers import budget, exact, lossless, running_error, sampling, structure
 from driftnet.oracle.tolerances.table import CODE_ERROR, LOOSE, LOOSE_ROUNDINGS, ONE_STEP
-from driftnet.run.reference import Reference, ReferenceError
+from driftnet.run.reference import Reference, ReferenceError, TooLargeError
 from driftnet.targets.interface import Options, Target
 from driftnet.util import spent
 
@@ -68,20 +70,39 @@ def _judged(case: Case, observation: Observation, target: Target, options: Optio
         return Verdict(Word.INVALID, message=f"the reference refuses the model: {expected.error}")
     if expected.broken:
         return Verdict(Word.ABSTAINS, message=expected.broken)
-    question = _question(case, observation, target, options, reference)
     failed = structure.failed_stage(observation, target)
     try:
+        question = _question(case, observation, target, options, reference)
         if failed:
             return _unless_underspecified(question, failed, f"{observation.last.message}\n{observation.last.log}")
         misshapen = structure.misshapen(question)
         if misshapen and misshapen.word is not Word.ABSTAINS:
             return _unless_underspecified(question, misshapen)
         return _wrong_before(question, observation) or misshapen or _of_values(question)
-    except ReferenceError as e:
+    except (ReferenceError, TooMuchError) as e:
         if failed:
             return failed
-        operators = tuple(sorted({node.op for node in question.graph.nodes}))
-        return Verdict(Word.ABSTAINS, message=f"the reference cannot be asked further: {e}", abstained=operators)
+        if isinstance(e, TooLargeError) and len(case.feeds) > 1:
+            return _one_by_one(case, observation, target, options, reference)
+        message = f"the reference cannot be asked further: {e}" if isinstance(e, ReferenceError) else str(e)
+        operators = tuple(sorted({node.op for node in read(case.proto, case.file).nodes}))
+        return Verdict(Word.ABSTAINS, message=message, abstained=operators)
+
+
+def _one_by_one(
+    case: Case, observation: Observation, target: Target, options: Options, reference: Reference
+) -> Verdict:
+    """What `_judged` says of one feed after the other, where all tensors of all feeds are too large."""
+    feeds = range(len(case.feeds))
+    verdicts = [_judged(*_with_one_feed(case, observation, k), target, options, reference) for k in feeds]
+    return _overall([dataclasses.replace(verdict, feed=k) for k, verdict in enumerate(verdicts)])
+
+
+def _with_one_feed(case: Case, observation: Observation, feed: int) -> tuple[Case, Observation]:
+    """What was made of the feed with that index. What a quantizer calibrates on stays the same."""
+    one = slice(feed, feed + 1)
+    seen = dataclasses.replace(observation, outputs=observation.outputs[one], plain=observation.plain[one])
+    return dataclasses.replace(case, feeds=case.feeds[one], calibration=case.calibration or case.feeds), seen
 
 
 def who_is_wrong(
@@ -93,7 +114,7 @@ def who_is_wrong(
     if not observation.outputs or verdict.output not in observation.outputs[verdict.feed]:
         return Blame.TARGET  # a weight is wrong, whatever the outputs are
     question = _question(case, observation, target, options, reference)
-    if _wrong_before(question, observation):
+    if verdict.message.startswith(BEFORE):
         question = dataclasses.replace(question, observed=observation.plain)
     return blame(question, (verdict.feed, verdict.output))
 
@@ -155,9 +176,7 @@ def _wrong_before(question: Question, observation: Observation) -> Verdict | Non
 def _of_values(question: Question) -> Verdict:
     """The verdict on outputs that have the right shapes and dtypes."""
     verdicts = [_unless_underspecified(question, verdict) for verdict in _verdicts(question)]
-    loose = any(_is_loose(question, verdict) for verdict in verdicts)
-    found = _overall(verdicts)
-    return dataclasses.replace(found, loose=True) if loose and found.word is Word.AGREES else found
+    return _overall([dataclasses.replace(v, loose=True) if _is_loose(question, v) else v for v in verdicts])
 
 
 def _is_loose(question: Question, verdict: Verdict) -> bool:
@@ -202,7 +221,10 @@ def _verdicts(question: Question) -> list[Verdict]:
     if question.case.file is not None:
         return [*verdicts, *structure.of_large(question, disputed)]
     if question.scheme is not None and question.written is None:
-        question = precomputed(question)
+        try:
+            question = precomputed(question)
+        except TooMuchError as e:
+            return [*verdicts, *structure.of_large(question, disputed, str(e))]
     floats = _not_quantized(question, disputed)
     if floats:
         verdicts += _named(question, _float(_to_rounding(question), floats)).values()
@@ -341,7 +363,8 @@ def _overall(verdicts: Sequence[Verdict]) -> Verdict:
     def nearness(verdict: Verdict) -> tuple[bool, float, bool]:
         return bool(verdict.rule), _excess(verdict), verdict.tier != Tier.STRUCTURE
 
-    return max(verdicts, key=nearness, default=Verdict(Word.AGREES))
+    nearest = max(verdicts, key=nearness, default=Verdict(Word.AGREES))
+    return dataclasses.replace(nearest, loose=True) if any(verdict.loose for verdict in verdicts) else nearest
 
 
 def _excess(verdict: Verdict) -> float:

@@ -36,6 +36,10 @@ class ReferenceError(Exception):
     """The reference does not run a case; the message says why."""
 
 
+class TooLargeError(ReferenceError):
+    """All tensors of several feeds take too much; those of one may be asked for."""
+
+
 @dataclass(frozen=True, eq=False)
 class ReferenceRun:
     """The outputs of a case, one mapping a feed; or why there are none.
@@ -85,11 +89,13 @@ class Reference:
     def record(self, case: Case, *, most: int = 0) -> tuple[Outputs, ...]:
         """Every tensor of the main graph (inputs, intermediates, outputs; initializers not), one mapping a feed.
 
-        Sequences and optionals are left out. Raises ReferenceError when the case does not run, and where the tensors of
-        several feeds take more than `most` bytes, if that is said.
+        Sequences and optionals are left out. Raises ReferenceError when the case does not run, TooLargeError where the
+        tensors of several feeds take more than `most` bytes, if that is said.
         """
         limit = ((_beside(case) or ("",))[0], most) if most and len(case.feeds) > 1 else _beside(case)
         runs = self._value("record", case, *limit)
+        if len(runs) < len(case.feeds):
+            raise TooLargeError(f"all tensors of {len(case.feeds)} inputs are more than {most // 2**20} MiB")
         copied = copies(case.proto.graph)  # they are not asked for: one array is all of them
         stored = {t.name: t for t in case.proto.graph.initializer if t.name in copied.values()}
         values = {name: external_data.array(tensor, case.file) for name, tensor in stored.items()}

@@ -10,7 +10,7 @@ from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier, V
 from driftnet.oracle import judge as judging
 from driftnet.oracle.judge import judge
 from driftnet.oracle.question.question import HALVES
-from driftnet.run.reference import ReferenceError
+from driftnet.run.reference import ReferenceError, TooLargeError
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Rule, Scheme
 from driftnet.targets.recipe import effective
@@ -245,6 +245,45 @@ def test_what_the_reference_cannot_be_asked_is_left_open(runner):
     said = judge(model, wrong, target=target(), options={}, reference=Silent())
     assert (said.word, said.abstained) == (Word.ABSTAINS, ("Relu", "Sin"))
     assert "SIGSEGV" in said.message
+
+
+@pytest.mark.parametrize(("off", "word"), [(0, Word.AGREES), (1, Word.DIVERGES)])
+def test_where_all_tensors_of_two_feeds_are_too_large_one_is_judged_after_the_other(runner, off, word):
+    class Small:
+        """A reference that holds the tensors of one feed."""
+
+        run = staticmethod(runner.reference.run)
+
+        def record(self, case, **limits):
+            if len(case.feeds) > 1:
+                raise TooLargeError("all tensors of 2 inputs are too many")
+            return runner.reference.record(case)
+
+    model = two_outputs()
+    model = dataclasses.replace(model, feeds=(model.feeds[0], {"x": model.feeds[0]["x"] / 2}))
+    first, second = runner.reference.run(model).outputs
+    noise = np.float32(1 + 2**-23)  # what rounds is not asked where bits are equal
+    seen = observed({**first, "s": first["s"] * noise}, {**second, "s": second["s"] * noise + np.float32(off)})
+    said = judge(model, seen, target=target(), options={}, reference=Small())
+    assert (said.word, said.output) == (word, "s")
+    assert said.feed == 1 or not off
+    assert said.bound == judge(model, seen, target=target(), options={}, reference=runner.reference).bound
+
+
+@pytest.mark.parametrize("scheme", [Scheme((-127, 127)), Scheme(halves=True)], ids=["weights", "halves"])
+def test_of_what_a_converter_works_out_beforehand_more_than_anybody_holds_is_left_to_the_windows(
+    runner, monkeypatch, scheme
+):
+    w, x = np.full((4, 4), 1 / 3, np.float32), np.ones((1, 4), np.float32)
+    nodes = [helper.make_node("Identity", ["w"], ["v"]), helper.make_node("MatMul", ["x", "v"], ["y"])]
+    model = case(nodes, {"x": x}, {"w": w}, outputs=[("y", FLOAT, (1, 4))])
+    wrong = runner.reference.run(model).outputs[0]["y"] * np.float32(2)
+    monkeypatch.setattr("driftnet.oracle.scheme.precomputed.MOST_MADE", w.nbytes)
+    assert verdict(runner, model, {"y": wrong}, scheme=scheme).word is Word.DIVERGES
+    monkeypatch.setattr("driftnet.oracle.scheme.precomputed.MOST_MADE", w.nbytes - 1)
+    said = verdict(runner, model, {"y": wrong}, scheme=scheme)
+    assert (said.word, said.message) == (Word.ABSTAINS, "what depends on constants alone is 0 MiB")
+    assert said.abstained == ("Identity", "MatMul")
 
 
 def test_where_the_reference_cannot_record_a_stage_that_failed_has_failed(runner):

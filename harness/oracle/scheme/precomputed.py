@@ -25,8 +25,20 @@ HALVED = ("Celu", "Gemm", "HardSigmoid", "Shrink", "ThresholdedRelu")
 """Operators whose numbers in attributes a converter makes constants of."""
 
 
+MOST_MADE = 2**28
+"""Bytes of what is worked out beforehand: a judge holds it several times over. Of a transformer of 85 MB whose layers
+share their weights, the copies of these are 532 MiB, and a judge took more than 4 GiB."""
+
+
+class TooMuchError(Exception):
+    """What is worked out beforehand is more than MOST_MADE; the message says how much."""
+
+
 def precomputed(question: Question) -> Question:
-    """The same question, of a model that holds as initializers what the nodes make that depend on constants alone."""
+    """The same question, of a model that holds as initializers what the nodes make that depend on constants alone.
+
+    Raises TooMuchError.
+    """
     graph = question.graph
 
     def gives_arrays(node: Node) -> bool:
@@ -47,6 +59,8 @@ def precomputed(question: Question) -> Question:
     if len(nodes) == len(settled):
         return question
     values = {name: question.records[0][name] for node in nodes for name in node.outputs if name}
+    if (made := sum(x.nbytes for x in values.values())) > MOST_MADE:
+        raise TooMuchError(f"what depends on constants alone is {made // 2**20} MiB")
     model = deepcopy(question.case.proto)
     refill(model.graph.node, [node for node in model.graph.node if not values.keys() >= set(node.output) - {""}])
     model.graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in values.items())
@@ -61,7 +75,7 @@ def precomputed(question: Question) -> Question:
 
 def halved(question: Question) -> Question:
     """The same question, of a model whose float constants, those made of attributes too, are rounded to float16 once a
-    converter has folded them."""
+    converter has folded them. Raises TooMuchError."""
     question = precomputed(question)
     folds = any(node.op in AFFINE for node in question.graph.nodes)
     inexact: dict[str, float] = {}

@@ -95,11 +95,11 @@ def nonsense(question: Question) -> Verdict | None:
     return None
 
 
-def of_large(question: Question, places: Sequence[Place]) -> list[Verdict]:
-    """Verdicts on a model whose weights are too large to be read here: its windows have to tell more."""
+def of_large(question: Question, places: Sequence[Place], why: str = "") -> list[Verdict]:
+    """Verdicts on a model whose weights, or `why`, are too large to be read here: its windows have to tell more."""
     if found := nonsense(question):
         return [found]
-    why = f"no tier reads weights of {external_data.outside(question.case.proto) / 2**30:.1f} GiB"
+    why = why or f"no tier reads weights of {external_data.outside(question.case.proto) / 2**30:.1f} GiB"
     operators = [node.op for node in question.graph.nodes]
     return [abstains(Tier.STRUCTURE, place, why, operators) for place in places]
 
