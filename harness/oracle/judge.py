@@ -93,9 +93,13 @@ def _one_by_one(
     case: Case, observation: Observation, target: Target, options: Options, reference: Reference
 ) -> Verdict:
     """What `_judged` says of one feed after the other, where all tensors of all feeds are too large."""
-    feeds = range(len(case.feeds))
-    verdicts = [_judged(*_with_one_feed(case, observation, k), target, options, reference) for k in feeds]
-    return _overall([dataclasses.replace(verdict, feed=k) for k, verdict in enumerate(verdicts)])
+    verdicts: list[Verdict] = []
+    for k in range(len(case.feeds)):
+        verdict = _judged(*_with_one_feed(case, observation, k), target, options, reference)
+        verdicts.append(dataclasses.replace(verdict, feed=k))
+        if verdict.failed and verdict.stage == "quantize":  # the same artifact is accused under every feed
+            break
+    return _overall(verdicts)
 
 
 def _with_one_feed(case: Case, observation: Observation, feed: int) -> tuple[Case, Observation]:
