@@ -5,6 +5,7 @@ Trial  ->  Examination, with a Finding where the verdict is a failure
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -103,6 +104,8 @@ def examine(
     sure = recognized is None or recognized.sure
     if issue and sure and (care is Care.NONE or (care is Care.REST and not recognized)):
         return Examination(verdict, known=issue.id, recognized=issue.id, symptom=failed)
+    if verdict.word is Word.HANGS and not issue and trial.patience == math.inf:  # mostly it is only slow
+        return examine(trial.patient, known_issues, effort=effort, care=care, met=met)
     inquiry = Inquiry.begun(issues, effort or Effort(), trial.runner, trusting=care is not Care.ALL)
     trial = trial.hurried(verdict, seen)
     found = replace(_examined(trial, verdict, seen, inquiry), symptom=failed)

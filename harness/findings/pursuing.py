@@ -28,8 +28,6 @@ MOST_ASKED = 12
 to ask that it costs as much as to go on."""
 
 HANG_CALLS = 20  # each takes its whole time limit
-HANG_LIMITS = 4.0
-"""How many time limits a hang is given once before it is told: what is only slow comes back, on a busy machine too."""
 
 MOST_IN_PLACE = 4
 """Nodes of which a crash that is held to its function may leave a model: one that writes where it may not ends where
@@ -134,15 +132,13 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
             raise KnownError(issue, left.trial)
     except ExhaustedError:
         left = replace(left, ended=BUDGET)
-    confirmed = confirm(left.trial)
-    if not confirmed.failed:  # its failure needed what a worker had done before
-        left = replace(left, trial=trial, named=None)
-        confirmed = confirm(trial)
-    if confirmed.failed and confirmed.verdict.word is Word.HANGS:
-        patient, confirmed = _given_time(left.trial, confirmed)
-        left = replace(left, trial=patient)
+    confirmed_as, confirmed = _confirmed(left.trial)
+    if not confirmed.failed:  # its failure needed what a worker had done before, or what is left is only slow
+        left = replace(left, named=None)
+        confirmed_as, confirmed = _confirmed(trial)
     if not confirmed.failed:
         return None
+    left = replace(left, trial=confirmed_as)
     if is_stale_state(left.trial, confirmed.verdict):
         confirmed = confirmed._replace(verdict=replace(confirmed.verdict, kind=Kind.STALE_STATE))
     return replace(signed(left.trial, confirmed), symptom=left.symptom, ended=left.ended, named=left.named)
@@ -254,17 +250,20 @@ class _Reduction:
         return place.sort != "crash" or self.where.is_one_with(place)
 
 
-def _given_time(trial: Trial, confirmed: Confirmed) -> tuple[Trial, Confirmed]:
-    """A confirmed hang, given HANG_LIMITS times its limit: still one, what else fails by then, or only slow. What hangs
-    in some runs may come back in this one, and is not told then: slow is far more common."""
-    patient = replace(trial, patience=HANG_LIMITS * trial.runner.seconds)
+def _confirmed(trial: Trial) -> tuple[Trial, Confirmed]:
+    """What fresh runs come to, and of which trial. A hang is given HANG_LIMITS times its limit: still one, what else
+    fails by then, or only slow. What hangs in some runs may come back in this one, and is not told then: slow is far
+    more common."""
+    confirmed = confirm(trial)
+    if not confirmed.failed or confirmed.verdict.word is not Word.HANGS:
+        return trial, confirmed
     try:
-        found = look(patient, fresh=True)
+        found = look(trial.patient, fresh=True)
     except ExhaustedError:
         return trial, confirmed
     if found.word is Word.HANGS:
         return trial, confirmed._replace(verdict=found)
-    return (patient, confirm(patient)) if found.failed else (trial, confirmed._replace(failed=0))
+    return (trial.patient, confirm(trial.patient)) if found.failed else (trial, confirmed._replace(failed=0))
 
 
 @spent.part(CONFIRMATION)

@@ -50,6 +50,10 @@ more than the run itself where this process is large."""
 T = TypeVar("T")
 Ran = tuple[Verdict, Observation | None]
 
+HANG_LIMITS = 4.0
+"""How many time limits a hang is given before anything else is done about it, and once more, reduced, before it is
+told: what is only slow comes back, on a busy machine too."""
+
 HURRIED = 0.1
 """The share of its time limit that a case which used it up is given from then on."""
 
@@ -95,9 +99,19 @@ class Trial:
         """Whether what is quantized depends on samples."""
         return takes_samples(self.target, self.recipe)
 
+    @property
+    def limit(self) -> float:
+        """Seconds after which a stage counts as hanging."""
+        return self.runner.seconds if self.patience == math.inf else self.patience
+
+    @property
+    def patient(self) -> Trial:
+        """The same with HANG_LIMITS times the limit of `runner`."""
+        return replace(self, patience=HANG_LIMITS * self.runner.seconds)
+
     def within(self, seconds: float) -> Trial:
         """The same, with no longer than that for a stage."""
-        return replace(self, patience=min(self.patience, seconds, self.runner.seconds))
+        return replace(self, patience=min(self.limit, seconds))
 
     def hurried(self, verdict: Verdict, seen: Observation) -> Trial:
         """The same for many more runs, none of which should take much longer than the one that showed `verdict`."""

@@ -16,6 +16,7 @@ from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
 from driftnet.util import apart
 from driftnet.util.errors import UserError
+from onnx import TensorProto, helper
 
 from tests.support import endless_target, models
 from tests.support.deeds import crash, spin_in_c, swell
@@ -90,19 +91,24 @@ def test_no_target_takes_the_harness_down(hurried, monkeypatch, deeds):
     assert_each(deeds, lambda deed: judged(hurried, deed))
 
 
-def test_what_is_slow_is_no_hang_and_what_fails_late_is_told_as_that():
+def examined(name, case):
+    installed = Installed(getattr(endless_target, name), f"tests.support.endless_target:{name}", "1", sys.executable)
+    with Runner(timeout=0.4, small_models=True) as hasty:
+        return examine(Trial(case, installed, {}, hasty), ())
+
+
+def test_what_is_slow_is_judged_and_what_fails_late_is_told_as_that():
     """With four times its limit it comes to an end. (What goes on for ever is found: tests/campaign.)"""
-
-    def examined(name):
-        installed = Installed(
-            getattr(endless_target, name), f"tests.support.endless_target:{name}", "1", sys.executable
-        )
-        with Runner(timeout=0.4, small_models=True) as hasty:
-            return examine(Trial(models.relu(), installed, {}, hasty), ())
-
-    slow, late = examined("DAWDLING"), examined("DOZING")
-    assert slow.unconfirmed, f"within its limit it is {slow}"
-    assert slow.unconfirmed.word is Word.HANGS, f"within its limit it is {slow}"
-    assert slow.finding is None, f"it is told: {slow.finding}"
+    slow, late = examined("DAWDLING", models.relu()), examined("DOZING", models.relu())
+    assert slow.verdict.word is Word.AGREES, f"within its limit it is {slow}"
     assert late.finding, "what fails late is not told"
     assert late.finding.verdict.word is Word.FAILS, f"it is told as {late.finding.verdict}"
+
+
+def test_a_hang_whose_parts_are_only_slow_is_found_as_it_is():
+    """A run of a reduction has a share of the time: what does not come back in it may be slow, and no hang."""
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Relu", ["r"], ["y"])]
+    case = models.case(nodes, {"x": models.grid((2, 3))}, outputs=[("y", TensorProto.FLOAT, (2, 3))])
+    found = examined("ENDLESS_WHOLE", case).finding
+    assert found, "it is lost with what it was reduced to"
+    assert (found.verdict.word, len(found.case.proto.graph.node)) == (Word.HANGS, 2)

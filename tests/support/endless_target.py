@@ -106,3 +106,16 @@ def end_only_whole(
 
 
 ENDLESS_IN_PARTS = Target("endless-in-parts", "numpy", convert, quantize, end_only_whole)
+
+
+def end_only_in_parts(
+    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """The answer of one Relu after LATE seconds; on more than one it goes on for ever."""
+    with open(artifact, "rb") as file:
+        if file.read().count(b"Relu") > 1:
+            time.sleep(3600)
+    return relu_after_sleep(artifact, feeds, outputs, options)
+
+
+ENDLESS_WHOLE = Target("endless-whole", "numpy", convert, quantize, end_only_in_parts)
