@@ -17,7 +17,7 @@ from driftnet.learning.study import settled
 from driftnet.model.signature import coarse
 from driftnet.run.runner import Runner
 from driftnet.targets import recipe
-from driftnet.targets.environments import resolve
+from driftnet.targets.environments import resolve, where_seen
 from driftnet.util.errors import UserError
 from driftnet.util.nearest import demand
 
@@ -73,14 +73,14 @@ def triage(
 
 def _brought(folder: Path, root: Path, *, learns: bool) -> Path:
     """As `arrange.brought`. A case that has no cause and that nobody knew there is studied, if it is to explain others,
-    and has one then; not where its target is not installed, or does not fail here."""
+    and has one then; not where its target is not installed, nor can be, or does not fail."""
     is_cause = (folder / record.FILE).exists()
     known = is_cause or (saved := corpus.load(folder)).cause or corpus.standing(saved, root)
     there = arrange.brought(folder, root)
     if known or not learns:
         return there
     try:
-        installed = resolve(saved.target)
+        installed = resolve(where_seen(saved.target, saved.seen))
     except UserError:
         return there
     with Runner(hold_crashes=True) as runner:
@@ -123,7 +123,7 @@ def _told(folder: Path) -> dict[str, Any]:
 
 
 def _remedy(cases: Sequence[SavedCase], texts: Mapping[str, str]) -> dict[str, Any]:
-    installed = resolve(cases[0].target)
+    installed = resolve(where_seen(cases[0].target, cases[0].seen))
     chosen = recipe.parsed(installed.target, texts)
     with Runner() as runner:
         for saved in cases:

@@ -21,7 +21,7 @@ from driftnet.findings import corpus
 from driftnet.handover import handover
 from driftnet.run.runner import Runner
 from driftnet.run.sandbox import held
-from driftnet.targets.environments import Installed, resolve
+from driftnet.targets.environments import Installed, resolve, where_seen
 from driftnet.util.errors import UserError
 
 SECONDS, MEMORY_GIB = 600.0, 6.0
@@ -92,7 +92,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch, Runner(memory_gib=MEMORY_GIB) as runner:
             folder = Path(scratch) / source.name
             shutil.copytree(source, folder)
-            installed = resolve(cause.target)
+            installed = resolve(where_seen(cause.target, cause.seen))
             handover.write(folder, installed, runner, seconds=1.0)
             frames = damaged_by(folder, installed, runner)
         print(cause.id, " <- ".join(frames) or "not seen", file=sys.stderr)

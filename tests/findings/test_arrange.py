@@ -12,7 +12,9 @@ from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.causes.record import CauseRecord
 from driftnet.causes.upstream import is_link
+from driftnet.commands import triage as commands
 from driftnet.findings import arrange, corpus
+from driftnet.targets import environments
 from driftnet.util.errors import UserError
 
 from tests.findings.test_corpus import saved_relu
@@ -235,6 +237,21 @@ def test_a_cause_outside_the_corpus_is_brought_into_it(two):
     result = api.triage(two / "mnn" / "mnn_relu_aaaaaaaa", note="here too", root=other)
     assert (causes(other), result["note"]) == ({"mnn_relu_aaaaaaaa": ([1, 2], [])}, "here too")
     assert record.load(two / "mnn" / "mnn_relu_aaaaaaaa").note == "", "the other corpus was changed"
+
+
+def test_a_case_is_studied_on_the_newest_release_it_was_seen_in_where_its_target_is_not_installed(root, monkeypatch):
+    asked = []
+
+    def resolve(word):
+        asked.append(word)
+        raise UserError("no index can be reached", kind="environment")
+
+    monkeypatch.setattr(commands, "resolve", resolve)
+    monkeypatch.setattr(environments, "is_installed", lambda name: False)
+    elsewhere = corpus.save(named(1, seen=("3.4.1", "3.10.0", "3.6.1")), root.parent / "checked")
+    told = api.triage(elsewhere, note="new", root=root)
+    assert asked == ["mnn==3.10.0"]
+    assert Path(told["path"]) == root / "mnn" / elsewhere.name, "where it cannot be studied, it is brought all the same"
 
 
 def test_a_cause_that_is_called_after_a_case_which_it_has_no_more_stays(two):
