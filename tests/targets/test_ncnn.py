@@ -45,7 +45,7 @@ def test_inputs_of_a_process_are_those_of_its_feed_however_large(runner):
     assert verdict.word is Word.AGREES, verdict.message
 
 
-RIGHT = {"Asinh": np.arcsinh, "Atanh": np.arctanh, "Mish": FUNCTIONS["Mish"], "Sinh": np.sinh}
+RIGHT = {"Acosh": np.arccosh, "Asinh": np.arcsinh, "Atanh": np.arctanh, "Mish": FUNCTIONS["Mish"], "Sinh": np.sinh}
 
 
 @pytest.mark.network
@@ -60,9 +60,12 @@ def test_results_are_off_by_what_is_declared_and_not_much_less(runner):
         if operator == "Pow":
             x = np.linspace(0.01, 30, 50000, dtype=np.float32)
             error = off(operator, x, x.astype(np.float64) ** np.float32(1.7), {"c": np.float32(1.7)})
+        elif operator == "Div":
+            x, by = (np.linspace(*ends, 50000, dtype=np.float32) for ends in ((1, 30), (1, 2)))
+            error = off(operator, x, x.astype(np.float64) / by, {"c": by})
         else:
             end = 0.99 if operator == "Atanh" else 30
-            x = np.linspace(-end, end, 50000, dtype=np.float32)
+            x = np.linspace(1 if operator == "Acosh" else -end, end, 50000, dtype=np.float32)
             error = off(operator, x, RIGHT[operator](x.astype(np.float64)), {})
         most = NCNN.approximations[operator]
         assert most / 2 < error <= most, f"off by {error:g}, said to be by {most:g}"
