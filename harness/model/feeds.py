@@ -114,8 +114,8 @@ def made_to_run(model: onnx.ModelProto, sizes: Mapping[str, int], runs: Callable
 
 def made_up_otherwise(model: onnx.ModelProto, sizes: Mapping[str, int]) -> Iterator[Feed]:
     """What is `made_up` with each of the other sizes that free dims may have, up to MOST_ELEMENTS."""
-    with suppress(UserError):
-        for free in free_sizes(model, sizes):
+    for free in free_sizes(model, sizes):
+        with suppress(UserError):  # not around the loop: a later size may be smaller
             yield made_up(model, sizes, free=free)
 
 

@@ -45,6 +45,9 @@ def test_free_dims_get_other_sizes_where_the_model_does_not_run_with_two():
     for least, most, shape in ((2, 2, (2, 3, 2, 2)), (20, 2, (2, 3, 32, 32)), (50, 1, (1, 3, 64, 64))):
         found = feeds.made_to_run(proto, {}, runs)
         assert (found["x"].shape, found["lengths"].shape) == (shape, shape[:1]), (least, most)
+    wide = model(tensor(TensorProto.UINT8, "N", *"ABCDE"))
+    found = feeds.made_to_run(wide, {}, lambda feed: feed["x"].shape[1] == 8)
+    assert found["x"].shape == (1, 8, 8, 8, 8, 8), "sizes that are too large are passed over, not those that follow"
     least = 40
     assert feeds.made_to_run(proto, {"H": 40}, runs)["x"].shape == (1, 3, 40, 2), "a size that somebody gave stays"
     least, tried[:] = 10**6, []

@@ -180,7 +180,7 @@ def _instrumented(model: onnx.ModelProto, noise: Noise, like: Values) -> tuple[b
     changed = deepcopy(model)
     graph = changed.graph
     opset = next((own.version for own in model.opset_import if own.domain in ("", "ai.onnx")), 1)
-    inserted = {name: _rounding(name, noise, opset) for name in noise.activations}
+    inserted = {name: _rounding(name, noise, opset, like[name].dtype) for name in noise.activations}
     inserted |= {name: [helper.make_node("Add", [f"{name}~exact", f"{name}~noise"], [name])] for name in noise.weights}
     choices = [name for name in noise.activations if noise.partly]
     nodes: list[NodeProto] = []
@@ -194,7 +194,7 @@ def _instrumented(model: onnx.ModelProto, noise: Noise, like: Values) -> tuple[b
         for k, name in enumerate(node.input):
             if noise.partly and name in noise.activations:
                 copy.input[k] = f"{name}~{number}~{k}"
-                nodes += _choice(name, copy.input[k], opset)
+                nodes += _choice(name, copy.input[k], opset, like[name].dtype)
                 choices.append(copy.input[k])
         copy.output[:] = [f"{name}~exact" if name in inserted else name for name in node.output]
         nodes += [copy, *(after for name in node.output for after in inserted.get(name, ()))]
@@ -213,13 +213,15 @@ def _instrumented(model: onnx.ModelProto, noise: Noise, like: Values) -> tuple[b
     return bytes(changed.SerializeToString()), choices
 
 
-def _rounding(x: str, noise: Noise, opset: int) -> list[NodeProto]:
-    """Nodes that make `x` of x~exact, of operators that `opset` has."""
-    step = noise.activations[x]
+def _rounding(x: str, noise: Noise, opset: int, dtype: np.dtype[Any]) -> list[NodeProto]:
+    """Nodes that make `x`, of that `dtype`, of x~exact, of operators that `opset` has."""
+    step, own = noise.activations[x], helper.np_dtype_to_tensor_dtype(dtype)
     within: list[tuple[Any, ...]] = [("Max", f"{x}~low"), ("Min", f"{x}~high")]
     rounded: list[tuple[Any, ...]] = [("Round",)]
     if opset < BROADCASTING_BOUNDS:
-        within = [("Clip", {"min": step.low, "max": step.high})]
+        limits = {"min": step.low, "max": step.high}
+        # onnxruntime has a Clip of that age for float32 alone.
+        within = [("Cast", {"to": TensorProto.FLOAT}), ("Clip", limits), ("Cast", {"to": own})]
     if opset < ROUND:
         rounded = [("Add", f"{x}~half"), ("Floor",)]
     steps: list[tuple[Any, ...]] = [
@@ -237,18 +239,18 @@ def _rounding(x: str, noise: Noise, opset: int) -> list[NodeProto]:
     for k, (op, *other) in enumerate(steps):
         attributes = other.pop() if other and isinstance(other[0], dict) else {}
         nodes.append(helper.make_node(op, [names[k], *other], [names[k + 1]], **attributes))
-    return [*nodes, *_choice(x, x, opset)] if noise.partly else nodes
+    return [*nodes, *_choice(x, x, opset, dtype)] if noise.partly else nodes
 
 
-def _choice(x: str, result: str, opset: int) -> list[NodeProto]:
-    """Nodes that make `result` of x~rounded or x~exact."""
+def _choice(x: str, result: str, opset: int, dtype: np.dtype[Any]) -> list[NodeProto]:
+    """Nodes that make `result`, of that `dtype`, of x~rounded or x~exact."""
     use, rounded, exact = f"{result}~use", f"{x}~rounded", f"{x}~exact"
     if opset >= WHERE:
         return [helper.make_node("Where", [use, rounded, exact], [result])]
     lost, chosen, number = f"{result}~lost", f"{result}~chosen", f"{result}~number"
     return [
         helper.make_node("Sub", [rounded, exact], [lost]),
-        helper.make_node("Cast", [use], [number], to=TensorProto.FLOAT),
+        helper.make_node("Cast", [use], [number], to=helper.np_dtype_to_tensor_dtype(dtype)),
         helper.make_node("Mul", [lost, number], [chosen]),
         helper.make_node("Add", [exact, chosen], [result]),
     ]

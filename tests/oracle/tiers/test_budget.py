@@ -1,6 +1,7 @@
 """D4, the budget: what sampled quantization noise explains is right, what it does not is wrong."""
 
 import dataclasses
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -261,10 +262,25 @@ def test_noise_is_made_of_operators_that_the_models_opset_has(runner, scheme):
 
 def in_opset(given: Case, opset: int) -> bytes:
     """`network` of operators that are the same in all of these: the second Gemm has no bias, which opset 11 allowed."""
-    model = given.proto
+    model = deepcopy(given.proto)
     model.graph.node[2].op_type = "MatMul"
     model.opset_import[0].version = opset
     return bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize("opset", [7, 8])
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_noise_of_an_old_opset_is_of_the_models_own_dtype(runner, dtype, opset):
+    x, w = np.linspace(-1, 1, 8, dtype=dtype).reshape(2, 4), np.eye(4, dtype=dtype)
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    made = case([helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": x}, {"w": w}, outputs=[("y", element, (2, 4))])
+    old = deepcopy(made.proto)
+    old.opset_import[0].version = opset
+    model = dataclasses.replace(made, model=old.SerializeToString(), calibration=({"x": x / 2},))
+    question = Question(model, (), runner.reference.run(model).outputs, runner.reference, CLIPS)
+    runs = noise.sampled(noise.of_scheme(question, CLIPS), question, range(2))
+    assert [run["y"].dtype for (run,) in runs] == [dtype, dtype], "each of them runs"
+    assert all(0 < np.abs(run["y"] - x).max() < 1 for (run,) in runs), "it is noise, and clips at most at half of x"
 
 
 @pytest.mark.parametrize("elements", [1, 60, 64])
