@@ -92,6 +92,15 @@ def test_what_is_no_longer_what_it_was_is_an_error(change, tmp_path):
         write(str(tmp_path / "model.onnx"), after, str(tmp_path))
 
 
+def test_what_is_said_of_an_invalid_model_that_was_written_is_no_refusal_of_age(tmp_path):
+    onnx.save(relu(), tmp_path / "model.onnx")
+    after = relu()
+    after.graph.node[0].op_type = "Gelu"
+    with pytest.raises(StageError, match="^the rewritten model is invalid: No Op registered for Gelu") as told:
+        write(str(tmp_path / "model.onnx"), after, str(tmp_path))
+    assert not [rule.name for rule in OUTGROWN if rule.matches(f"StageError: {told.value}")]
+
+
 def test_a_size_of_an_output_may_become_known(tmp_path):
     onnx.save(relu(), tmp_path / "model.onnx")
     after = relu()
@@ -106,7 +115,9 @@ def test_a_size_of_an_output_may_become_known(tmp_path):
         ("RuntimeError: Your model ir_version is higher than the checker's.", "too old for the IR version"),
         ("ValidationError: No Op registered for Gelu with domain_version of 20", "too old for an operator"),
         ("RuntimeError: Warning: invalid version (must be between 1 and 21)", "too old for the opset"),
+        ("loading\nAttributeError: No Op registered for Gelu\n", "too old for an operator"),
         ("AttributeError: 'list' object has no attribute 'shape'", ""),
+        ("StageError: the rewritten model is invalid: No Op registered for Gelu with domain_version of 17", ""),
     ],
 )
 def test_a_release_refuses_what_its_onnx_has_not_yet_and_nothing_else(said, rule):
