@@ -28,6 +28,7 @@ from driftnet.findings.pursuing import Finding
 from driftnet.findings.telling import cause_as_met, note_of
 from driftnet.findings.trial import Trial, laid_out, plain_number, takes_samples
 from driftnet.model import external_data
+from driftnet.model.arrays import has_nan
 from driftnet.model.feeds import (
     demand_dims,
     feeds_beside,
@@ -363,6 +364,7 @@ def _check_one(
         )
     )
     faults = sorted(result["faults"], key=lambda fault: bool(fault["known"]))
+    names, right = [value.name for value in trial.case.proto.graph.output], runner.reference.run(trial.case).outputs
     return {
         "target": name,
         "release": trial.installed.release,
@@ -371,6 +373,7 @@ def _check_one(
         "at_fault": at_fault or checked.verdict.stage,
         "cause": _cause_of(known[checked.known]) if checked.known in known else "",
         "calibrated_elsewhere": list(elsewhere),
+        "nan_in_reference": [name for name in names if has_nan({name: run[name]} for run in right if name in run)],
         "usable": usable,
         "accepted": settings.accept if accepted and checked.verdict.word is not Word.AGREES else "",
         "blame": _blame(checked.verdict, name),

@@ -23,6 +23,7 @@ from driftnet.diagnosis.inquiry import (
 from driftnet.diagnosis.localize import Fault
 from driftnet.diagnosis.result import Checked, Culprit, Diagnosis
 from driftnet.findings.issues import KnownIssue
+from driftnet.model.arrays import has_nan
 from driftnet.model.inspect import Case
 from driftnet.model.verdict import Kind, Tier, Verdict, Word
 from driftnet.model.windows import Judged, live_nodes
@@ -62,11 +63,18 @@ def conclude(inquiry: Inquiry, checked: Checked, found: Found) -> Checked:
         vouched=vouched,
         doubtful=dict(doubtful.most_common()),
         culprits=culprits,
-        notes=_culprits(case, [fault for fault in found.faults if fault not in serious], found.impacts),
+        notes=_culprits(case, _noted(found, serious), found.impacts),
         diagnoses=tuple(diagnoses),
         depth=found.depth,
         interrupted=found.interrupted,
     )
+
+
+def _noted(found: Found, serious: Sequence[Fault]) -> list[Fault]:
+    """The faults that are only noted; not those of nodes that are fed NaN, where another fault is told: they show what
+    becomes of that, and not what the model does when it is right."""
+    rest = [fault for fault in found.faults if fault not in serious]
+    return [fault for fault in rest if not (serious and has_nan(fault.case.feeds))]
 
 
 def _doubtful(case: Case, found: Found, serious: Sequence[Fault], rule: str) -> tuple[Counter[str], float]:

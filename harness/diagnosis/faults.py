@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from driftnet.diagnosis import kernels
-from driftnet.diagnosis.attribution import Remedy, remedies, stage_at_fault, under
+from driftnet.diagnosis.attribution import Remedy, mends, remedies, stage_at_fault, under, with_options
 from driftnet.diagnosis.inquiry import Found, Inquiry, name_of, names_of, serious_faults
 from driftnet.diagnosis.likeness import unlike
 from driftnet.diagnosis.localize import Fault
@@ -16,11 +16,13 @@ from driftnet.findings.issues import KnownIssue, KnownIssues
 from driftnet.findings.known import shows
 from driftnet.findings.pipeline import Examination, examine
 from driftnet.findings.trial import Trial
-from driftnet.model.inspect import Case, computing
+from driftnet.model.inspect import Case, computing, has_any
+from driftnet.model.operators import Trait
 from driftnet.model.signature import folder_name
 from driftnet.model.verdict import Kind, Verdict, Word
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import INTERRUPTED, MINIMAL
+from driftnet.targets.environments import declared
 
 RESERVED = 60
 """Runs that a reduction leaves for confirming it and for trying options."""
@@ -62,7 +64,7 @@ def _diagnosed(inquiry: Inquiry, whole: Verdict, found: Found, asked: _Asked) ->
     try:
         if trial.quantizes and kernels.used(trial):  # or it may be taken for the rounding that hides it
             trial = kernels.uncovered(trial, *inquiry.watch(trial))[0]
-        examined = examine(trial, inquiry.known_issues, effort=effort)
+        examined = _step_elsewhere(inquiry, trial) or examine(trial, inquiry.known_issues, effort=effort)
     except ExhaustedError as e:
         found.cut = str(e)
         return False
@@ -84,6 +86,34 @@ def _diagnosed(inquiry: Inquiry, whole: Verdict, found: Found, asked: _Asked) ->
         raise KeyboardInterrupt
     found.diagnoses[-1] = _likened(inquiry, _attributed(inquiry, found.diagnoses[-1], trial), trial)
     return True
+
+
+def _step_elsewhere(inquiry: Inquiry, trial: Trial) -> Examination | None:
+    """A fault by a rounding step, in a model that is quantized as it is given, that is known of what a target of the
+    same runtime quantizes itself: of the same operators, but for Q/DQ pairs, and gone under what mends it there. It is
+    executed alike, whoever quantized it. None where it is no such step."""
+    if trial.quantizes:
+        return None
+    verdict, seen = inquiry.watch(trial)
+    if verdict.kind != Kind.OFF_BY_ONE_STEP or seen is None:
+        return None
+    operators, distribution = _computing(trial.case), trial.target.distribution
+    for issue in inquiry.known_issues:
+        cause = issue.saved.cause
+        if issue.saved.kind != Kind.OFF_BY_ONE_STEP or cause is None or not cause.remedy:
+            continue
+        if declared(issue.saved.target).distribution != distribution or _computing(issue.saved.case) != operators:
+            continue
+        applies = cause.remedy.keys() <= trial.options.keys() | trial.target.switches.keys()
+        if applies and mends(trial, verdict, with_options(trial, cause.remedy), inquiry.watch):
+            return Examination(verdict, known=issue.id)
+    return None
+
+
+def _computing(case: Case) -> set[str]:
+    """Its operators, but for those that only quantize."""
+    nodes = (case.proto.graph.node[i] for i in computing(case.proto.graph))
+    return {node.op_type for node in nodes if not has_any(node, Trait.QUANTIZES | Trait.DEQUANTIZES)}
 
 
 def _name_what_is_left(inquiry: Inquiry, whole: Verdict, found: Found, asked: _Asked) -> None:

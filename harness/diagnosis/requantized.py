@@ -13,7 +13,7 @@ from driftnet.findings.trial import Trial, watch
 from driftnet.model.graph import read
 from driftnet.model.inspect import Case, all_nodes
 from driftnet.model.operators import full_name
-from driftnet.model.verdict import Observation, Verdict, Word
+from driftnet.model.verdict import Kind, Observation, Verdict, Word
 from driftnet.oracle.artifact.verified.operators import OPAQUE, QUANTIZED
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.tolerances.table import REWRITTEN
@@ -37,17 +37,25 @@ def mistaken(trial: Trial, verdict: Verdict) -> Verdict:
     """`verdict`, a failure of a model that is quantized once more; or that this was a mistake, where experiments say
     so. Raises ExhaustedError."""
     plain = replace(trial, recipe=unquantized(trial.target, trial.recipe))
-    if plain.quantizes or not _is_right(plain, *watch(plain)):
+    as_it_is, seen = (verdict, None) if plain.quantizes else watch(plain)
+    if not (_is_only_a_step(as_it_is, verdict) or _is_right(plain, as_it_is, seen)):
         return verdict
     floating = in_float(trial)
-    if floating and watch(replace(trial, case=floating))[0].word not in (Word.AGREES, Word.ABSTAINS):
+    found = watch(replace(trial, case=floating))[0] if floating else Verdict(Word.AGREES)
+    if found.word not in (Word.AGREES, Word.ABSTAINS) and not _is_only_a_step(found, verdict):
         return verdict
+    but = " but for a rounding step" if as_it_is.kind == Kind.OFF_BY_ONE_STEP else ""
     how = ", ".join(written(plain.recipe)) or "the default recipe"
     message = (
-        f"no word on this target: {quantized_already(trial.case)}, and right as it is ({how}); give the float model. "
-        f"Quantized once more it {verdict.word} in {verdict.stage}: {verdict.message}"
+        f"no word on this target: {quantized_already(trial.case)}, and right as it is{but} ({how}); give the float "
+        f"model. Quantized once more it {verdict.word} in {verdict.stage}: {verdict.message}"
     )
     return Verdict(Word.ABSTAINS, message=message, rule=QUANTIZED_ALREADY)
+
+
+def _is_only_a_step(found: Verdict, verdict: Verdict) -> bool:
+    """Whether what is `found` is a rounding step, and `verdict` is more: any quantized model may be one off."""
+    return found.kind == Kind.OFF_BY_ONE_STEP != verdict.kind
 
 
 def _is_right(trial: Trial, verdict: Verdict, seen: Observation | None) -> bool:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+import numpy as np
 from driftnet.causes.place import Where, class_of, place_of
 from driftnet.causes.record import Status
 from driftnet.findings.corpus import FIRST_SEEN, SavedCase
 from driftnet.findings.explaining import Inquiry, is_recognized, known_of
 from driftnet.findings.issues import NOWHERE, KnownIssue
 from driftnet.findings.trial import CONFIRMATION, Confirmed, Trial, blamed, confirm, is_stale_state, look, watch
-from driftnet.model.inspect import Case, Feed, nodes
+from driftnet.model.inspect import Case, Feed, computing, nodes
 from driftnet.model.signature import Signature, coarse, fine, folder_name
+from driftnet.model.submodel import UnrecordedError, recording, submodel
 from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.oracle.tolerances.table import CLEAR_OF_BOUND, CLEAR_OF_STEP
 from driftnet.reduce.problem import ExhaustedError
@@ -231,6 +234,8 @@ class _Reduction:
         found, observed = watch(candidate, fresh=self.verdict.kind == "SIGABRT")
         if not (self._is_the_same(found) and self._is_there(candidate, found, observed)):
             return ""
+        if self.verdict.kind == Kind.NAN and not self._is_the_same_nan(candidate, found):
+            return ""
         if observed:
             self.shown = candidate, found, observed
         return found.message if found.word is Word.DIVERGES else self.wanted
@@ -240,6 +245,27 @@ class _Reduction:
             return False
         # A range that is another tensor's is no operator that is gone.
         return _rank(found) <= _rank(self.verdict) and class_of(found) == class_of(self.verdict)
+
+    def _is_the_same_nan(self, candidate: Trial, found: Verdict) -> bool:
+        """Whether NaN is lost where it was lost, made where it was made, and that by operators that were there: those
+        that stand for others in a reduction have bugs of their own with what is no number."""
+        if nan_is_due(candidate, found) != self._nan_was_due:
+            return False
+        graph = candidate.case.proto.graph
+        there = {node.op_type for node in self.start.case.proto.graph.node}
+        others = [i for i in computing(graph) if graph.node[i].op_type not in there]
+        if not others:
+            return True
+        try:
+            recorded = recording(candidate.case, candidate.runner.reference.record)
+            parts = [submodel(candidate.case, [i], recorded) for i in others]
+        except (ReferenceError, UnrecordedError):
+            return False
+        return not any(look(replace(candidate, case=part)).failed for part in parts)
+
+    @cached_property
+    def _nan_was_due(self) -> bool:
+        return nan_is_due(self.start, self.verdict)
 
     def _is_there(self, candidate: Trial, found: Verdict, observed: Observation | None) -> bool:
         """Whether a crash is in the function in which it was, as far as both are known: a target has many crashes, and
@@ -283,6 +309,12 @@ def signed(trial: Trial, confirmed: Confirmed) -> Finding:
         answer,
         where=where,
     )
+
+
+def nan_is_due(trial: Trial, verdict: Verdict) -> bool:
+    """Whether what is most wrong, by a verdict on outputs, should be NaN."""
+    right = np.asarray(trial.runner.reference.run(trial.case).outputs[verdict.feed][verdict.output])
+    return right.dtype.kind == "f" and bool(np.isnan(right[verdict.at]).any())
 
 
 def is_clear(verdict: Verdict) -> bool:

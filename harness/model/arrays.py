@@ -1,5 +1,7 @@
 """How two arrays are compared: element by element, with NaN and infinities as values like others."""
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 
 FEW_BYTES = 2**16
@@ -25,6 +27,11 @@ def same_kind(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind != "f" or b.dtype.kind != "f":
         return np.ones(a.shape, bool)
     return np.asarray((np.isfinite(a) & np.isfinite(b)) | (a == b) | (np.isnan(a) & np.isnan(b)))
+
+
+def has_nan(runs: Iterable[Mapping[str, np.ndarray]]) -> bool:
+    """Whether any array of these holds NaN."""
+    return any(x.dtype.kind == "f" and bool(np.isnan(x).any()) for run in runs for x in map(np.asarray, run.values()))
 
 
 def identical(a: np.ndarray, b: np.ndarray) -> bool:

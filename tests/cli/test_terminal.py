@@ -212,18 +212,26 @@ def test_more_than_a_few_verdicts_end_with_a_line_that_sums_them_up():
             "culprits",
         )
     }
-    one |= {name: [] for name in ("notes", "faults", "calibrated_elsewhere")} | {
+    one |= {name: [] for name in ("notes", "faults", "calibrated_elsewhere", "nan_in_reference")} | {
         "unquantized": "",
         "quantized_already": "",
         "accepted": "",
         "usable": True,
     }
     one |= {"vouched": 1.0, "doubtful": {}, "interrupted": False, "rule": "", "verdict": "agrees", "recipe": {}}
-    wrong = one | {"verdict": "diverges", "recipe": {"threads": 4}, "at_fault": "convert", "ignored": ["dims, ..."]}
+    one |= {"made_up": ["x"], "nan_in_reference": ["y"]}
+    wrong = one | {
+        "made_up": [],
+        "verdict": "diverges",
+        "recipe": {"threads": 4},
+        "at_fault": "convert",
+        "ignored": ["dims, ..."],
+    }
     said = io.StringIO()
     tables.check(Console(file=said, width=120), {"targets": [one, one, one, wrong]})
     lines = said.getvalue().splitlines()
     assert lines[-1] == "of 4 runs: 3 agrees, 1 diverges: mnn threads=4"
+    assert lines[2] == "  the reference is NaN on these made-up inputs, in 'y': give --inputs by which it is not"
     assert lines[-3:-1] == [
         "mnn==1 threads=4: diverges in convert (wrong-values, shows in execute)",
         "  without effect: dims, ...",

@@ -899,6 +899,32 @@ def test_what_a_known_cause_names_is_judged_by_itself_where_the_bound_of_its_win
     assert "fp16=True" not in told, f"{told} has what leaves the values as they are, under a wider bound"
 
 
+def test_what_nodes_make_of_nan_that_they_are_fed_is_not_noted_beside_a_fault():
+    wrong = Verdict(Word.DIVERGES, stage="execute", kind=Kind.NAN)
+    fed = [np.float32([value]) for value in (np.inf, np.nan, 1)]
+    first, of_nan, other = [Fault((k,), one_node("Relu", x), wrong) for k, x in enumerate(fed)]
+    found = Found("mnn", None, faults=[first, of_nan, other])
+    assert conclusion._noted(found, [first]) == [other]
+    assert conclusion._noted(found, []) == [first, of_nan, other]
+
+
+def test_a_step_of_a_model_that_is_quantized_as_given_is_the_known_one_of_what_the_same_runtime_quantizes(runner):
+    pairs = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["a"]),
+        helper.make_node("DequantizeLinear", ["a", "s", "z"], ["b"]),
+        helper.make_node("Softmax", ["b"], ["p"]),
+        helper.make_node("QuantizeLinear", ["p", "t", "z"], ["c"]),
+        helper.make_node("DequantizeLinear", ["c", "t", "z"], ["y"]),
+    ]
+    constants = {"s": np.float32(0.01), "t": np.float32(0.004), "z": np.uint8(0)}
+    x = np.linspace(0, 2.5, 4, dtype=np.float32).reshape(1, 4)
+    case = models.case(pairs, {"x": x}, constants, outputs=[("y", TensorProto.FLOAT, x.shape)])
+    issue = KnownIssue(corpus.load(saved_case("9804cf0d")))
+    checked = check(Trial(case, resolve("onnxruntime-graph"), {}, runner), [issue])
+    assert (checked.verdict.word, checked.verdict.rule) == (Word.AGREES, Kind.OFF_BY_ONE_STEP), checked.verdict.message
+    assert checked.known == issue.id
+
+
 def in_pairs():
     """What a quantizer makes of two products, with the names that onnxruntime's gives."""
     nodes = [
@@ -925,6 +951,19 @@ def test_a_model_that_is_quantized_already_is_the_users_mistake_unless_its_float
     checked = check(trial, ())
     assert checked.verdict.word is word, checked.verdict.message
     assert checked.quantized_already == "the model is quantized already: 2 DequantizeLinear, 1 QuantizeLinear"
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"), [(Kind.ERROR, Word.ABSTAINS), (Kind.OFF_BY_ONE_STEP, Word.DIVERGES)], ids=str
+)
+def test_a_rounding_step_of_what_is_quantized_already_is_no_reason_to_accuse_a_target_of_more(
+    runner, monkeypatch, kind, word
+):
+    trial = Trial(in_pairs(), resolve("onnxruntime-quant"), {}, runner)
+    step = Verdict(Word.DIVERGES, stage="execute", kind=Kind.OFF_BY_ONE_STEP)
+    monkeypatch.setattr(requantized, "watch", lambda trial: (step, None))
+    told = requantized.mistaken(trial, dataclasses.replace(step, kind=kind))
+    assert told.word is word, told.message
 
 
 @pytest.mark.parametrize(("word", "known"), [(Word.DIVERGES, "a case"), (Word.ABSTAINS, "")])

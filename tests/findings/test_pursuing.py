@@ -36,6 +36,37 @@ def test_a_crash_is_reduced_in_its_function_as_far_as_that_is_known(monkeypatch,
     assert unplaced, f"where it crashed first is not known, so {frames} may be there: {unplaced!r}"
 
 
+INF, NAN = np.float32([[-np.inf]]), np.float32([[np.nan]])
+
+
+@pytest.mark.parametrize(
+    ("operators", "x", "alone", "taken"),
+    [
+        (["Softmax"], INF, False, True),
+        (["Softmax"], np.float32([[0]]), False, False),
+        (["Relu"], INF, True, False),
+        (["Relu"], NAN, True, False),
+        (["Relu", "Softmax"], NAN, True, False),
+        (["Relu", "Softmax"], NAN, False, True),
+    ],
+)
+def test_nan_that_is_lost_is_not_reduced_to_nan_that_is_made_nor_to_what_a_plain_operator_does_to_it(
+    runner, monkeypatch, operators, x, alone, taken
+):
+    def of(operators, x):
+        names = ["x", *"tuv"[: len(operators) - 1], "y"]
+        nodes = [helper.make_node(op, [a], [b]) for op, a, b in zip(operators, names, names[1:])]
+        return models.case(nodes, {"x": x}, outputs=[("y", TensorProto.FLOAT, x.shape)])
+
+    wrong = Verdict(Word.DIVERGES, stage="execute", kind="nan", message="wrong", output="y", at=(0, 0))
+    monkeypatch.setattr(pursuing, "watch", lambda trial, fresh: (wrong, None))
+    look = {"Relu": wrong if alone else Verdict(Word.AGREES)}
+    monkeypatch.setattr(pursuing, "look", lambda trial: look[trial.case.proto.graph.node[0].op_type])
+    trial = Trial(of(["Softmax"], INF), resolve("mnn"), {}, runner)
+    reduction = pursuing._Reduction(trial, wrong, SimpleNamespace(spent=False))
+    assert bool(reduction.reproduces(of(operators, x), {})) == taken
+
+
 CRASH = Verdict(Word.CRASHES, stage="execute", kind="SIGSEGV")
 
 

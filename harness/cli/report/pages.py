@@ -37,6 +37,7 @@ def write_check(result: Mapping[str, Any], model: Path, out: Path, *, given: Seq
         "sentence": f"{_sentence(result, status)}{_which_fail(result, status)} Exit status {status}.",
         "earlier": earlier(result, out),
         "of_little_use": tables.OF_LITTLE_USE,
+        "nan_in_reference": tables.nan_in_reference,
     }
     replace_text(page, rendered("check.html", {**result, **told}))
     return page
@@ -63,7 +64,7 @@ def _which_fail(result: Mapping[str, Any], status: int) -> str:
 def nameless(result: Mapping[str, Any]) -> dict[str, Any]:
     """What api.check returned without anything that is named, counted or measured in the model itself: verdicts,
     operators at fault and what cures them are left, and the reduced cases, which are to be anonymous already."""
-    said = ("made_up", "misdeclared", "calibrated_elsewhere", "vanishing", "joins_in_float")
+    said = ("made_up", "misdeclared", "calibrated_elsewhere", "nan_in_reference", "vanishing", "joins_in_float")
     named = ("end_to_end", "kernels", *said, "random", "worst", "culprits", "notes", "depth")
     hidden = {"message": "", "unquantized": "", "usable": True, "doubtful": {}, **{name: [] for name in named}}
     bare = {"message": "", "error": 0.0, "bound": 0.0, "around": [], "distribution": None}

@@ -278,6 +278,7 @@ def check(console: Console, result: Result) -> None:
         say(
             console,
             made_up(r),
+            r["made_up"] and r["nan_in_reference"] and f"  {nan_in_reference(r)}",
             *misdeclared(r),
             *(f"  {said}" for said in r["calibrated_elsewhere"]),
             r["unquantized"] and f"  {r['unquantized']}",
@@ -315,6 +316,12 @@ def made_up(result: Mapping[str, Any]) -> str:
     shapes = result.get("made_up_shapes", {})
     told = [f"{name} {shapes[name]}" if name in shapes else name for name in result["made_up"]]
     return f"  made up, give --inputs for real ones: {several(told)}" if told else ""
+
+
+def nan_in_reference(check: Mapping[str, Any]) -> str:
+    """What speaks against inputs that nobody gave."""
+    named = several([repr(name) for name in check["nan_in_reference"]])
+    return f"the reference is NaN on these made-up inputs, in {named}: give --inputs by which it is not"
 
 
 def about_culprits(check: Mapping[str, Any]) -> str:
