@@ -96,7 +96,7 @@ def test_what_is_said_of_an_invalid_model_that_was_written_is_no_refusal_of_age(
     onnx.save(relu(), tmp_path / "model.onnx")
     after = relu()
     after.graph.node[0].op_type = "Gelu"
-    with pytest.raises(StageError, match="^the rewritten model is invalid: No Op registered for Gelu") as told:
+    with pytest.raises(StageError, match=r"^the rewritten model is invalid: No Op registered for Gelu") as told:
         write(str(tmp_path / "model.onnx"), after, str(tmp_path))
     assert not [rule.name for rule in OUTGROWN if rule.matches(f"StageError: {told.value}")]
 

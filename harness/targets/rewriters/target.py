@@ -17,7 +17,9 @@ FEATURES: Mapping[str, Options] = {"float": {}}
 RUNS = "onnxruntime.InferenceSession"
 INVALID = "the rewritten model is invalid"
 OUTGROWN = tuple(
-    Rule(name, "convert", rf"^(?!.*{INVALID}).*({pattern})", "https://github.com/onnx/onnx/blob/main/docs/Versioning.md")
+    Rule(
+        name, "convert", rf"^(?!.*{INVALID}).*({pattern})", "https://github.com/onnx/onnx/blob/main/docs/Versioning.md"
+    )
     for name, pattern in (
         ("too old for the IR version", r"model ir_version( \d+)? is higher than the checker's"),
         ("too old for the opset", r"No opset import for domain|invalid version \(must be between"),
