@@ -13,7 +13,6 @@ from driftnet.findings.trial import Trial, watch
 from driftnet.model.arrays import distance
 from driftnet.model.inspect import all_nodes
 from driftnet.model.verdict import Kind, Observation, Verdict
-from driftnet.oracle.judge import BEFORE
 from driftnet.targets.interface import Kernel
 
 
@@ -38,10 +37,10 @@ def judged(trial: Trial, verdict: Verdict, seen: Observation | None, watch: Watc
     """
     if seen is None or verdict.kind != Kind.WRONG_VALUES or not verdict.in_values:
         return verdict
-    before = verdict.message.startswith(BEFORE)
+    before = verdict.before
     for kernel in used(trial, before=before):
         without, other = watch(with_options(trial, kernel.without))
-        if other is None or (without.message.startswith(BEFORE) if before else without.failed):
+        if other is None or (without.before if before else without.failed):
             continue
         # Held against the same without the kernel: against the reference the noise of quantizing would count, too.
         pair = (seen.plain, other.plain) if before else (seen.outputs, other.outputs)
@@ -55,10 +54,10 @@ def judged(trial: Trial, verdict: Verdict, seen: Observation | None, watch: Watc
 def uncovered(trial: Trial, verdict: Verdict, seen: Observation | None) -> tuple[Trial, Verdict, Observation | None]:
     """What is given; or where a kernel's rounding fails a model before it is quantized, and so hides what quantizing
     does to it, the same without that kernel."""
-    for kernel in used(trial, before=True) if verdict.message.startswith(BEFORE) else ():
+    for kernel in used(trial, before=True) if verdict.before else ():
         without = with_options(trial, kernel.without)
         found, observed = watch(without)
-        if not found.message.startswith(BEFORE):
+        if not found.before:
             return without, found, observed
     return trial, verdict, seen
 

@@ -18,7 +18,6 @@ from driftnet.model.operators import Trait
 from driftnet.model.submodel import Recording, UnrecordedError, makers, reads, submodel
 from driftnet.model.verdict import Verdict, Word
 from driftnet.model.windows import NODES, Judged, Window, live_nodes, nodes_of, survey
-from driftnet.oracle.judge import BEFORE
 from driftnet.oracle.tolerances.table import LOST
 from driftnet.reduce.passes import bisect
 from driftnet.reduce.problem import ExhaustedError
@@ -148,7 +147,7 @@ def locate_faults(
 
     lost   of an output nothing is left, nobody can tell whether that is right, and no window was asked yet
     """
-    before = [judged for judged in failing if judged.verdict.message.startswith(BEFORE)]
+    before = [judged for judged in failing if judged.verdict.before]
     rest = [judged for judged in failing if judged not in before]
     try:
         suspects = _suspects(inquiry, recorded)

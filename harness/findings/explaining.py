@@ -17,7 +17,6 @@ from driftnet.findings.trial import Trial, confirm, look, watch
 from driftnet.model.inspect import Case
 from driftnet.model.signature import DAMAGE, coarse
 from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Observation, Verdict, Word
-from driftnet.oracle.judge import BEFORE
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
@@ -89,7 +88,7 @@ def symptom_seen(trial: Trial, verdict: Verdict, seen: Observation | None) -> Sy
 def recognizer_of(trial: Trial, verdict: Verdict) -> Recognizer:
     """Of a failure with `verdict`. What is wrong before it is quantized is so whatever quantizes it."""
     tensors = partial(trial.runner.reference.computed, trial.case)
-    recipe = unquantized(trial.target, trial.recipe) if verdict.message.startswith(BEFORE) else trial.recipe
+    recipe = unquantized(trial.target, trial.recipe) if verdict.before else trial.recipe
     trusted = TRUSTED_OF_OLD if present(trial.installed) else None
     return Recognizer(trial.case, recipe_facts(trial.target, recipe), tensors, trusted)
 
@@ -103,7 +102,7 @@ def simpler_trial(trial: Trial, verdict: Verdict, seen: Observation) -> tuple[Tr
     converted wrongly are quantized wrongly. And a converter that fixes shapes computes them as the runtime would.
     """
     early = verdict.stage == "convert" and verdict.kind == Kind.ERROR
-    may = early or verdict.stage == "quantize" or verdict.message.startswith(BEFORE)
+    may = early or verdict.stage == "quantize" or verdict.before
     sort = symptom_seen(trial, verdict, None).sort
     for recipe in simpler_recipes(trial.target, trial.recipe) if may else ():
         simpler = replace(trial, recipe=recipe)

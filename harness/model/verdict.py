@@ -157,6 +157,7 @@ class Verdict:
     at       index of the element that error and bound are those of; () is all of the output
     about    of a parameter of an artifact: the rule that it breaks, and the tensors that this is about
     loose    it agrees, and of some output within so wide a bound of rounding that a wrong node may hide in it
+    before   it is wrong before it is quantized: nothing is said then of how it is quantized
     """
 
     word: Word
@@ -175,6 +176,7 @@ class Verdict:
     at: tuple[int, ...] = ()
     about: tuple[str, ...] = ()
     loose: bool = False
+    before: bool = False
 
     @property
     def failed(self) -> bool:

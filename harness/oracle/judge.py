@@ -43,16 +43,13 @@ from driftnet.oracle.exemptions import documented, underspecified
 from driftnet.oracle.question.answers import Decide, abstains, agrees
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme import formulas
-from driftnet.oracle.scheme.precomputed import TooMuchError, halved, precomputed
+from driftnet.oracle.scheme.precomputed import TooMuchError, fits_halves, halved, precomputed
 from driftnet.oracle.second_opinion import Blame, blame
 from driftnet.oracle.tiers import budget, exact, lossless, running_error, sampling, structure
 from driftnet.oracle.tolerances.table import CODE_ERROR, LOOSE, LOOSE_ROUNDINGS, ONE_STEP
 from driftnet.run.reference import Reference, ReferenceError, TooLargeError
 from driftnet.targets.interface import Options, Target
 from driftnet.util import spent
-
-BEFORE = "before it is quantized, "
-"""So begins the message on a model that is wrong before: nothing is said then of how it is quantized."""
 
 
 @spent.part("oracle")
@@ -78,15 +75,15 @@ def _judged(case: Case, observation: Observation, target: Target, options: Optio
         misshapen = structure.misshapen(question)
         if misshapen and misshapen.word is not Word.ABSTAINS:
             return _unless_underspecified(question, misshapen)
-        return _wrong_before(question, observation) or misshapen or _of_values(question)
-    except (ReferenceError, TooMuchError) as e:
+        halves = (scheme := target.scheme(options)) is not None and scheme.halves
+        return _wrong_before(question, observation) or misshapen or _of_values(question, halves=halves)
+    except ReferenceError as e:
         if failed:
             return failed
         if isinstance(e, TooLargeError) and len(case.feeds) > 1:
             return _one_by_one(case, observation, target, options, reference)
-        message = f"the reference cannot be asked further: {e}" if isinstance(e, ReferenceError) else str(e)
         operators = tuple(sorted({node.op for node in read(case.proto, case.file).nodes}))
-        return Verdict(Word.ABSTAINS, message=message, abstained=operators)
+        return Verdict(Word.ABSTAINS, message=f"the reference cannot be asked further: {e}", abstained=operators)
 
 
 def _one_by_one(
@@ -118,7 +115,7 @@ def who_is_wrong(
     if not observation.outputs or verdict.output not in observation.outputs[verdict.feed]:
         return Blame.TARGET  # a weight is wrong, whatever the outputs are
     question = _question(case, observation, target, options, reference)
-    if verdict.message.startswith(BEFORE):
+    if verdict.before:
         question = dataclasses.replace(question, observed=observation.plain)
     return blame(question, (verdict.feed, verdict.output))
 
@@ -152,7 +149,7 @@ def of_nearest_codes(
 
 def _question(case: Case, observation: Observation, target: Target, options: Options, reference: Reference) -> Question:
     scheme = target.scheme(options)
-    question = Question(
+    return Question(
         case,
         tuple(observation.outputs),
         reference.run(case).outputs,
@@ -162,7 +159,6 @@ def _question(case: Case, observation: Observation, target: Target, options: Opt
         observation.artifact,
         approximations=target.approximations,
     )
-    return halved(question) if scheme and scheme.halves else question
 
 
 def _wrong_before(question: Question, observation: Observation) -> Verdict | None:
@@ -174,12 +170,18 @@ def _wrong_before(question: Question, observation: Observation) -> Verdict | Non
     verdict = _unless_underspecified(plain, misshapen) if misshapen else _of_values(plain)
     if not verdict.failed:
         return None
-    return dataclasses.replace(verdict, message=f"{BEFORE}{verdict.message}")
+    return dataclasses.replace(verdict, before=True, message=f"before it is quantized, {verdict.message}")
 
 
-def _of_values(question: Question) -> Verdict:
-    """The verdict on outputs that have the right shapes and dtypes."""
-    verdicts = [_unless_underspecified(question, verdict) for verdict in _verdicts(question)]
+def _of_values(question: Question, *, halves: bool = False) -> Verdict:
+    """The verdict on outputs that have the right shapes and dtypes; `halves` says whether weights are in float16."""
+    unread = ""
+    if halves:
+        try:
+            question = halved(question)
+        except TooMuchError as e:
+            unread = str(e)
+    verdicts = [_unless_underspecified(question, verdict) for verdict in _verdicts(question, unread)]
     return _overall([dataclasses.replace(v, loose=True) if _is_loose(question, v) else v for v in verdicts])
 
 
@@ -211,9 +213,12 @@ def _unless_underspecified(question: Question, verdict: Verdict, words: str = ""
     return Verdict(Word.ABSTAINS, message=f"{node.op}: {rule.name}", rule=rule.name, abstained=(node.op,))
 
 
-def _verdicts(question: Question) -> list[Verdict]:
+def _verdicts(question: Question, unread: str) -> list[Verdict]:
     """One verdict for each feed and output: first of what is equal, then of what no tier of numbers can be asked of,
-    then of what is not quantized, and of what is."""
+    then of what is not quantized, and of what is.
+
+    unread   why the weights, which are rounded to float16, cannot be read; "" where they can or are not
+    """
     disputed = [p for p in question.places if not identical(*question.pair(p))]
     equal = [p for p in question.places if p not in disputed]
     verdicts = [agrees(Tier.EXACT if question.pair(p)[1].size else Tier.STRUCTURE, p) for p in equal]
@@ -222,6 +227,13 @@ def _verdicts(question: Question) -> list[Verdict]:
     disputed = [p for p in disputed if p not in hidden]
     if not disputed:
         return verdicts
+    if unread and not fits_halves(question):
+        return [
+            *verdicts,
+            *(abstains(Tier.STRUCTURE, p, unread, [n.op for n in question.graph.nodes]) for p in disputed),
+        ]
+    if unread:
+        return [*verdicts, *structure.of_large(question, disputed, unread)]
     if question.case.file is not None:
         return [*verdicts, *structure.of_large(question, disputed)]
     if question.scheme is not None and question.written is None:

@@ -18,7 +18,6 @@ from driftnet.findings.trial import Trial, watch
 from driftnet.model.submodel import UnrecordedError, recording, submodel
 from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.model.windows import Judged
-from driftnet.oracle.judge import BEFORE
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.targets.environments import resolve
 from onnx import TensorProto, helper
@@ -248,11 +247,11 @@ def coarse_conv():
 def test_winograd_hides_nothing_of_how_a_model_is_quantized(runner):
     trial = Trial(coarse_conv(), resolve("mnn"), {"quantize": "offline"}, runner)
     verdict, seen = watch(trial)
-    assert verdict.message.startswith(BEFORE), "no longer so coarse: is this still needed?"
+    assert verdict.before, "no longer so coarse: is this still needed?"
     part = kernels.judged(trial, verdict, seen, watch)
-    assert not part.message.startswith(BEFORE), f"of a window: {part.message}"
+    assert not part.before, f"of a window: {part.message}"
     checked = check(trial, (), seconds=0)
-    assert not checked.verdict.message.startswith(BEFORE), checked.verdict.message
+    assert not checked.verdict.before, checked.verdict.message
 
 
 def test_winograds_rounding_is_told_from_the_noise_of_quantized_weights(runner):

@@ -8,8 +8,9 @@ import pytest
 from driftnet.model import graph
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier, Verdict, Word
 from driftnet.oracle import judge as judging
-from driftnet.oracle.judge import judge
+from driftnet.oracle.judge import judge, who_is_wrong
 from driftnet.oracle.question.question import HALVES
+from driftnet.oracle.second_opinion import Blame
 from driftnet.run.reference import ReferenceError, TooLargeError
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Rule, Scheme
@@ -284,6 +285,24 @@ def test_of_what_a_converter_works_out_beforehand_more_than_anybody_holds_is_lef
     said = verdict(runner, model, {"y": wrong}, scheme=scheme)
     assert (said.word, said.message) == (Word.ABSTAINS, "what depends on constants alone is 0 MiB")
     assert said.abstained == ("Identity", "MatMul")
+    assert verdict(runner, model, {"y": wrong * np.float32(np.nan)}, scheme=scheme).kind == Kind.NAN
+    assert verdict(runner, model, {"y": wrong[:, :3]}, scheme=scheme).kind == Kind.WRONG_SHAPE
+    assert verdict(runner, model, {}, scheme=scheme).kind == Kind.NO_OUTPUT
+    assert verdict(runner, model, {"y": wrong / np.float32(2)}, scheme=scheme).word is Word.AGREES, "bits are equal"
+    seen, declared = observed({"y": wrong}), dataclasses.replace(target(), scheme=lambda options: scheme)
+    accused = Verdict(Word.DIVERGES, output="y", kind=Kind.WRONG_VALUES)
+    blame = who_is_wrong(accused, model, seen, target=declared, options={}, reference=runner.reference)
+    assert blame is Blame.TARGET
+
+
+@pytest.mark.parametrize(("largest", "word"), [(1e4, Word.DIVERGES), (1e5, Word.ABSTAINS)])
+def test_infinity_is_right_of_what_float16_does_not_hold_though_nobody_works_it_out(runner, monkeypatch, largest, word):
+    w, x = np.full((2, 2), largest, np.float32), np.ones((1, 2), np.float32)
+    nodes = [helper.make_node("Neg", ["w"], ["v"]), helper.make_node("MatMul", ["x", "v"], ["y"])]
+    model = case(nodes, {"x": x}, {"w": w}, outputs=[("y", FLOAT, (1, 2))])
+    monkeypatch.setattr("driftnet.oracle.scheme.precomputed.MOST_MADE", 0)
+    infinite = np.full((1, 2), -np.inf, np.float32)
+    assert verdict(runner, model, {"y": infinite}, scheme=Scheme(halves=True)).word is word
 
 
 def test_where_the_reference_cannot_record_a_stage_that_failed_has_failed(runner):

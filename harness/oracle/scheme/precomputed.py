@@ -101,6 +101,15 @@ def halved(question: Question) -> Question:
     )
 
 
+def fits_halves(question: Question) -> bool:
+    """Whether float16 holds every float constant, and what nodes make of constants alone: else infinity is right."""
+    made = [name for node in _constant_nodes(question.graph) for name in node.outputs]
+    values = {**question.records[0], **question.graph.constants}
+    arrays = [values[name] for name in (*question.graph.constants, *made) if name in values]
+    largest = float(np.finfo(np.float16).max)
+    return all(bool((np.abs(x[np.isfinite(x)]) <= largest).all()) for x in arrays if is_float(x.dtype))
+
+
 def _of_norms(question: Question) -> dict[str, float]:
     """By how much s ** (1/p), which a pooling makes of a sum s, is off, of elements beyond 1 by so much of them, where
     1/p is rounded to float16: p ln y times that rounding."""
