@@ -73,7 +73,7 @@ class Drawing:
     _of_index: dict[int, list[tuple[str, Facts]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.seeds = neighbours.seeds(self.plan.seeds, self.runner.reference)
+        self.seeds = neighbours.seeds(self.plan.seeds, self.runner.reference) if self.plan.seeds else []
         self.ages = [of_its_time(one, self.runner) for one in self.installed]
         folders = known_folders(self.plan.corpus)
         self.refusals = [remembered(folders, one.target.name, one.release) for one in self.installed]

@@ -17,6 +17,8 @@ from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util.options import listed, paths_of
 
 RECIPES_PER_MODEL = 4
+REDRAWS = 8
+"""Times that another recipe is drawn in the place of one that its model has: of some rewriters there are but two."""
 LOSSLESS_SHARE = 0.5
 
 
@@ -99,10 +101,18 @@ class Choice(NamedTuple):
 
 def choices(installed: Installed, seed: int, index: int) -> list[Choice]:
     """What is chosen for each case of `index` on one target, the same wherever it is examined: what quantizes nothing
-    first, as what fails there needs no search behind a quantizer, and explains what fails alike when quantized."""
-    target, rng = installed.target, random.Random(f"{seed}/{index}/{installed.target.name}")
-    drawn = (recipe.draw(target, rng) for _ in range(RECIPES_PER_MODEL))
-    chosen = [Choice(one, rng.getrandbits(32), rng.random() < LOSSLESS_SHARE) for one in drawn]
+    first, as what fails there needs no search behind a quantizer, and explains what fails alike when quantized. Where
+    the target has as many recipes each is another: the same of the same graph says nothing more."""
+    target, name = installed.target, f"{seed}/{index}/{installed.target.name}"
+    rng, again = random.Random(name), random.Random(f"{name}/again")
+    chosen: list[Choice] = []
+    for _ in range(RECIPES_PER_MODEL):
+        one = Choice(recipe.draw(target, rng), rng.getrandbits(32), rng.random() < LOSSLESS_SHARE)
+        taken = [before.recipe for before in chosen]
+        if one.recipe in taken:
+            others = (recipe.draw(target, again) for _ in range(REDRAWS))
+            one = one._replace(recipe=next((other for other in others if other not in taken), one.recipe))
+        chosen.append(one)
     return sorted(chosen, key=lambda one: target.scheme(recipe.effective(target, one.recipe)) is not None)
 
 

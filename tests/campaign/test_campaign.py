@@ -270,6 +270,15 @@ def test_what_quantizes_nothing_is_run_before_what_does():
         assert len(quantizes) == RECIPES_PER_MODEL
 
 
+def test_of_one_model_no_recipe_is_run_twice():
+    for word in ("mnn", "onnxruntime-quant", "onnxruntime-graph"):
+        installed = resolve(word)
+        for index in range(100):
+            told = [one.recipe for one in choices(installed, 3, index)]
+            again = [one for k, one in enumerate(told) if one in told[:k]]
+            assert not again, f"index {index} of {word} has {again} twice"
+
+
 def test_nothing_is_begun_when_the_run_is_over(monkeypatch):
     monkeypatch.setattr(shard, "_shard", None, raising=False)
     assert shard.examine_index(0, 12, ends=time.monotonic()) == []
