@@ -352,9 +352,30 @@ def test_a_zero_point_or_the_scales_of_channels_by_which_weights_are_wrong_are_n
     assert [problem.where for problem in found.problems] == [place], found.problems
 
 
-@pytest.mark.parametrize(("zero", "question", "where"), [(40, "parameter", "rz"), (128, "topology", "relu")])
+@pytest.mark.parametrize("steps", [[0.01, 0.02, 0.015], [0.01]], ids=["channels", "tensor"])
+def test_one_code_that_is_wrong_beside_small_ones_speaks_for_no_other_scale(runner, steps):
+    codes = np.int8([[127, 50, -127], [1, 127, 20], [-2, -60, 33], [3, 9, -80]])[:, : len(steps)]
+    scale = np.float32(steps)
+    weights, damaged = (codes * scale).astype(np.float32), codes.copy()
+    damaged[0, 0] = 100
+    nodes = [
+        helper.make_node("DequantizeLinear", ["codes", "ws"], ["d"], axis=1),
+        helper.make_node("MatMul", ["x", "d"], ["y"], "product"),
+    ]
+    floating = model([helper.make_node("MatMul", ["x", "w"], ["y"], "product")], w=weights)
+    found = audit.audit(floating, model(nodes, codes=damaged, ws=scale), [FEED], runner)
+    assert [problem.where for problem in found.problems] == ["w"], found.problems
+    assert "as 'ws' makes them" not in found.problems[0].message, found.problems
+    assert "as its scale" not in found.problems[0].message, found.problems
+
+
+@pytest.mark.parametrize(
+    ("zero", "outlier", "question", "where"),
+    [(40, -1, "parameter", "rz"), (128, -1, "topology", "relu"), (128, -6, "topology", "relu")],
+    ids=["moved", "of its operand", "of its operand, clipped"],
+)
 def test_a_range_that_does_not_begin_where_a_relu_does_has_a_wrong_zero_point_or_is_that_of_its_operand(
-    runner, zero, question, where
+    runner, zero, outlier, question, where
 ):
     weights = np.eye(4, 3, dtype=np.float32)
     product = helper.make_node("MatMul", ["x", "w"], ["g"], "product")
@@ -364,6 +385,7 @@ def test_a_range_that_does_not_begin_where_a_relu_does_has_a_wrong_zero_point_or
     ]
     floating = model([product, helper.make_node("Relu", ["g"], ["y"], "relu")], w=weights)
     feed = {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}
+    feed["x"][0, 0] = outlier
     scale = np.float32(2 / 255 if zero == 128 else 1 / 255)
     found = audit.audit(floating, model([product, *pair], w=weights, rs=scale, rz=np.uint8(zero)), [feed], runner)
     assert [(p.question, p.where) for p in found.problems] == [(question, where)], found.problems

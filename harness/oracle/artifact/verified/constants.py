@@ -63,14 +63,15 @@ class Held:
         return self.factor_within(PARAMETER_HALF_STEP)
 
     def factor_within(self, most: float) -> float:
-        """The same, where each element may be off by `most` steps besides."""
-        found, wanted = self.found.astype(np.float64).ravel(), self.wanted.ravel()
+        """The same, where each element may be off by `most` steps besides. That one element is further off than that
+        says nothing of the others, which are too small to tell: its code may be wrong."""
+        found, wanted, steps = self.found.astype(np.float64).ravel(), self.wanted.ravel(), self.steps.ravel()
         size, both = float(wanted @ wanted), np.isfinite(found).all() and np.isfinite(wanted).all()
-        if wanted.size < 2 or not both or not size:
+        if not both or not size or np.count_nonzero(np.abs(found - wanted) > most * steps) < 2:
             return 0.0
         factor = float(found @ wanted) / size
         off = np.abs(found - factor * wanted)
-        near = off <= max(1.0, factor) * most * self.steps.ravel() + SCALE_ERROR * np.abs(found)
+        near = off <= max(1.0, factor) * most * steps + SCALE_ERROR * np.abs(found)
         return factor if factor > 0 and abs(factor - 1) > SAME_FACTOR and near.all() else 0.0
 
     @property

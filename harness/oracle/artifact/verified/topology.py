@@ -226,7 +226,7 @@ class _Walk:
 
     def by_its_zero_point(self, problem: Problem, pair: Pair, use: Use) -> Problem:
         """The problem of a Relu that is gone; or of the zero point, where the range is not that of its operand either:
-        that reaches as far below zero as it does above, in proportion to the data."""
+        that reaches as far below zero as it does above, in proportion to the data, unless it was clipped."""
         ranges, format = self.comparison.calibration.ranges if self.comparison.calibration else {}, use.format
         low, high = ranges.get(pair.node.inputs[0], (0.0, 0.0))
         if pair.node.op != "Relu" or not low < 0 < high or format is None or not format.zero_point:
@@ -234,11 +234,21 @@ class _Walk:
         least, most = self.numbers.limits(format)
         if not least < 0 < most or abs(np.log2((least / most) / (low / high))) <= PROMINENT:
             return problem
+        if self.may_be_clipped(pair.node.inputs[0], least):
+            return problem
         message = (
             f"{pair.first!r} reaches from {least:.6g} to {most:.6g}, where Relu begins at 0 and its operand is in "
             f"[{low:.6g}, {high:.6g}]: the zero point is wrong"
         )
         return replace(problem, question="parameter", where=format.zero_point, message=message)
+
+    def may_be_clipped(self, name: str, least: float) -> bool:
+        """Whether a calibration that clips might let the range of a tensor begin at `least` < 0. It leaves out outliers
+        only, and so not most of what is below zero, as far as the inputs are known."""
+        if (calibration := self.comparison.calibration) is None or not calibration.records:
+            return calibration is None or calibration.clips
+        numbers = [x[x < 0] for record in calibration.records if (x := record.get(name)) is not None]
+        return bool(np.median(np.concatenate(numbers)) >= least)
 
     def bound(self, name: str) -> Ball:
         """A bound of a Clip that is gone, which the artifact need not have."""
