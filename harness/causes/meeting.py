@@ -71,6 +71,7 @@ class Meeting:
     why      "" where it does, else what is not known;   inside   whether it lies in a subgraph
     instead  values of options that end it here and meet no other cause here, where others do: by their facts
     cures    recipes under which this place was run and did not fail; None where none was tried
+    fails    how a place failed that was run, otherwise than the cause does; "" where it did not
     not_run  why a place that was to be run tells nothing; "" of one that was run, or that nobody asked to run
     """
 
@@ -83,6 +84,7 @@ class Meeting:
     instead: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     cures: Sequence[Mapping[str, Any]] | None = None
     not_run: str = ""
+    fails: str = ""
 
     @property
     def cause(self) -> CauseRecord:
@@ -336,4 +338,5 @@ def as_json(meeting: Meeting) -> Mapping[str, Any]:
         **({"why": meeting.why} if meeting.why else {}),
         **({"cure": meeting.cure} if meeting.cures is not None else {}),
         **({"not_run": meeting.not_run} if meeting.not_run else {}),
+        **({"fails": meeting.fails} if meeting.fails else {}),
     }

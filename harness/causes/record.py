@@ -79,7 +79,7 @@ class CauseRecord:
     title: str
     severity: Severity
     trigger: Trigger | None = None
-    score: Mapping[str, float] = field(default_factory=dict)
+    score: Mapping[str, int | float] = field(default_factory=dict)
     tried: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
     place: Where = field(default_factory=Where)
@@ -180,7 +180,7 @@ class CauseRecord:
 _BESIDE = ("id", "path")
 
 
-def finding(trigger: Trigger | None, place: Where, score: Mapping[str, float]) -> dict[str, Any]:
+def finding(trigger: Trigger | None, place: Where, score: Mapping[str, int | float]) -> dict[str, Any]:
     """What was learned of one case, as `CauseRecord.findings` holds it."""
     return {"trigger": trigger and trigger.as_json(), "place": place.as_json(), "score": dict(score)}
 
@@ -191,7 +191,7 @@ class _Finding:
 
     trigger: None
     place: Where
-    score: Mapping[str, float]
+    score: Mapping[str, int | float]
 
 
 def load(folder: Path) -> CauseRecord:

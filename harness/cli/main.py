@@ -354,8 +354,8 @@ def lint(model: Path, **given: Any) -> Told:
 
     Which nodes the release is known to refuse is said too.
 
-    Exit status: 0 none is met; 1 some are, or an operator is refused or nobody registered it; 2 a mistake in what was
-    given.
+    Exit status: 0 none is met; 1 some are, or a place that --confirm ran fails otherwise, or an operator is refused or
+    nobody registered it; 2 a mistake in what was given.
 
     \b
     Examples: driftnet lint model.onnx --target mnn --option quantize=offline

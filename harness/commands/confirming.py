@@ -42,9 +42,9 @@ def confirmed(
     values: Callable[[str], Sequence[Value]],
 ) -> tuple[list[Meeting], int]:
     """`found`, of which what fails as its cause does is met, and what does not fail is left out; and how many are left
-    out. What tells nothing when it is run stays what it was, and says why, unless the whole model comes to values and
-    the cause ends it; so does what is fed nothing that the trigger asks of it. Of what is met, the options that may end
-    it are tried on the same place.
+    out. What fails otherwise says so: it is no all-clear. What tells nothing when it is run stays what it was, and says
+    why, unless the whole model comes to values and the cause ends it; so does what is fed nothing that the trigger asks
+    of it. Of what is met, the options that may end it are tried on the same place.
 
     dims   sizes of symbolic ones;   values   those that an option may have, by its name
 
@@ -88,7 +88,8 @@ def confirmed(
             elif _alike(one.said, meeting.known.coarse):
                 left.append(replace(meeting, why="", cures=_cures(one.trial, meeting, values)))
             else:
-                left.append(replace(meeting, why=meeting.why or "run by itself, it fails otherwise", cures=()))
+                said = f"run by itself, it fails otherwise, with {one.said.partition('/')[2]}"
+                left.append(replace(meeting, why=meeting.why or said, cures=(), fails=said))
     return left, cleared
 
 

@@ -71,8 +71,8 @@ def lint(
     recipe, options   the options that the model is meant for, as one value or as texts
     corpus    None: corpus/, and what came with driftnet
     confirm   run what is met or may be: each place, cut out with recorded operands, in the sandbox. What does not fail
-              is left out ("cleared" counts it), "not_run" says why a run tells nothing, "cure" names options with which
-              it was run and is right, and "advice" is what nobody tried there
+              is left out ("cleared" counts it), "fails" says how one fails otherwise, "not_run" says why a run tells
+              nothing, "cure" names options with which it was run and is right, and "advice" is what nobody tried there
     dims      sizes that symbolic dims of its inputs are fed in
 
     "met" tells one place of a cause after the other, what matters most first; "may" what depends on what a run alone
@@ -162,8 +162,10 @@ def _facts(target: Target, chosen: Recipe, option: str, value: Value) -> Facts:
 
 
 def lint_status(result: Mapping[str, Any]) -> int:
-    """The exit status of `lint`: 1 where a cause is met, or an operator is refused, or one that nobody registered."""
-    return 1 if result["met"] or result["refused"] or any(not one["function"] for one in result["custom"]) else 0
+    """The exit status of `lint`: 1 where a cause is met, or a place that was run fails otherwise than the cause that it
+    may meet, or an operator is refused, or one that nobody registered."""
+    failing = result["met"] or any("fails" in one for one in result["may"])
+    return 1 if failing or result["refused"] or any(not one["function"] for one in result["custom"]) else 0
 
 
 def read_model(path: Path, tell: Callable[[str], None]) -> onnx.ModelProto:

@@ -16,6 +16,7 @@ from driftnet.findings.issues import KnownIssue, KnownIssues
 from driftnet.findings.known import shows
 from driftnet.findings.pipeline import Examination, examine
 from driftnet.findings.trial import Trial
+from driftnet.model.framed import unframed
 from driftnet.model.inspect import Case, computing, has_any
 from driftnet.model.operators import Trait
 from driftnet.model.signature import folder_name
@@ -68,6 +69,9 @@ def _diagnosed(inquiry: Inquiry, whole: Verdict, found: Found, asked: _Asked) ->
     except ExhaustedError as e:
         found.cut = str(e)
         return False
+    if trial.case is not asked.case:  # what stands in a frame is told of by the model's own names
+        said = unframed(examined.verdict.message)
+        examined = replace(examined, verdict=replace(examined.verdict, message=said))
     found.unconfirmed = examined.unconfirmed or found.unconfirmed
     if examined.unconfirmed or (asked.nodes and not examined.verdict.failed):
         return True

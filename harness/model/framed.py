@@ -6,6 +6,7 @@ their own way: MNN's offline quantizer takes a graph input of integers for float
 collect where no float is left. Such a failure is one of the cut, not of the place.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,7 +17,14 @@ from onnx import TensorProto, helper
 
 EXACT = 2.0**24
 """The magnitude up to which float32 holds every integer."""
+_SUFFIX = "_framed"
+_FRAMED = re.compile(rf"'([^']+){_SUFFIX}'")
 _BESIDE = np.linspace(-1, 1, 8, dtype=np.float32).reshape(1, 8)
+
+
+def unframed(message: str) -> str:
+    """A message about a part in its frame, by the name of the model's own tensor, and how the frame tells it."""
+    return _FRAMED.sub(r"'\1' as its reader in the frame gives it (Neg, or Cast to float)", message)
 
 
 def framed(case: Case, part: Case) -> Case | None:
@@ -36,7 +44,7 @@ def framed(case: Case, part: Case) -> Case | None:
     for value in graph_inputs(model):
         if value.name in given:
             continue
-        inside, name = value.name, f"{value.name}_framed"
+        inside, name = value.name, f"{value.name}{_SUFFIX}"
         values = [feed.pop(inside) for feed in feeds]
         fed = _fed(values)
         if fed is None:
@@ -50,7 +58,7 @@ def framed(case: Case, part: Case) -> Case | None:
     for value in model.graph.output:
         kind = value.type.tensor_type.elem_type
         if value.name not in final and kind not in (TensorProto.UNDEFINED, TensorProto.STRING):
-            inside, value.name = value.name, f"{value.name}_framed"
+            inside, value.name = value.name, f"{value.name}{_SUFFIX}"
             dtype = helper.tensor_dtype_to_np_dtype(kind)
             behind.append(_between(dtype, inside, value.name, into=False))
             if dtype.kind != "f":

@@ -522,3 +522,15 @@ def test_what_a_project_says_of_a_cause_goes_before_what_came_with_driftnet(lint
     pool = helper.make_node("MaxPool", ["x"], ["r"], kernel_shape=[1, 1])
     result = lint([pool, helper.make_node("Relu", ["r"], ["y"])], mended, corpus=None)
     assert [m["cause"] for m in result["met"]] == ["relu_bbbbbbbb"]
+
+
+def test_a_place_that_fails_otherwise_than_the_cause_is_no_all_clear(lint, monkeypatch):
+    """The same InstanceNormalization, of which a cause is known that is an error of the same stage."""
+    monkeypatch.setattr(linting, "causes_of", lambda roots, target: [meeting.Known(norm, {}, "mnn/execute/error/x")])
+    monkeypatch.setattr(confirming, "_passed", lambda said, known: False)
+    norm = cause("norm_aaaaaaaa", *NORM)
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 2])]
+    result = lint([INSTANCE], inputs=inputs, constants=CONSTANTS, confirm=True)
+    told = [one.get("fails") for one in result["may"]]
+    assert (told, result["met"]) == (["run by itself, it fails otherwise, with execute/wrong-values"], [])
+    assert linting.lint_status(result) == 1

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from driftnet import api
@@ -191,3 +192,10 @@ def test_a_cause_is_replayed_with_all_its_variants(cause, monkeypatch):
     monkeypatch.chdir(cause.parents[2])
     result = api.replay([type(cause)("aaaaaaaa")], runs=1)
     assert [case["id"] for case in result["cases"]] == ["test_relu_01234567", "test_relu_aaaaaaaa"]
+
+
+def test_counts_of_a_score_are_written_as_they_were_read():
+    (path, *_) = sorted(Path("corpus").glob("*/*/cause.json"))
+    fields = json.loads(path.read_text(encoding="utf-8")) | {"score": {"instances": 452, "accuracy": 0.5}}
+    told = record.of_json(fields, path.parent.name).as_json()["score"]
+    assert json.dumps(told) == '{"instances": 452, "accuracy": 0.5}'

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from driftnet.model.case import Case
-from driftnet.model.framed import framed
+from driftnet.model.framed import framed, unframed
 from driftnet.model.inspect import computing
 from driftnet.model.submodel import Recording, submodel
 from onnx import parser
@@ -99,3 +99,8 @@ def test_an_integer_that_no_float_stands_for_has_none():
 
     assert frame(2**24) is not None
     assert frame(2**24 + 1) is None
+
+
+def test_a_message_about_a_frame_names_the_tensor_of_the_model():
+    told = unframed("output 'ly_framed' at [0] is 1.0")
+    assert told == "output 'ly' as its reader in the frame gives it (Neg, or Cast to float) at [0] is 1.0"

@@ -181,9 +181,12 @@ def lint(console: Console, result: Result) -> None:
     met, may = result["met"], result["may"]
     causes, confirmed = len({m["cause"] for m in met}), "cleared" in result
     refused = f"{counted(len(result['refused']), 'node')} refused, " if result["refused"] else ""
-    colour = "red" if met or refused else "yellow" if may else "green"
+    failing = len({m["node"] for m in may if "fails" in m})
+    otherwise = f"{counted(failing, 'node')} failing otherwise, " if failing else ""
+    colour = "red" if met or refused or failing else "yellow" if may else "green"
     console.print(
         f"[{colour}]{refused}{counted(causes, 'known cause')} met[/], "
+        f"{otherwise}"
         f"{len({m['cause'] for m in may})} more may be{': --confirm runs them' if may and not confirmed else ''}; "
         f"of {result['causes']} of {result['target']} {result['release']} ({result['seconds']:.2f} CPU s)"
     )
@@ -206,6 +209,11 @@ def lint(console: Console, result: Result) -> None:
                 f"  {first['title']}",
                 not first["title"].startswith(first["when"]) and f"  {first['when']}",
                 title != "met" and f"  {first['why']}",
+                *(
+                    f"  {said}"
+                    for said in dict.fromkeys(m["fails"] for m in there if "fails" in m)
+                    if said != first["why"]
+                ),
                 *(f"  not run: {said}" for said in dict.fromkeys(m["not_run"] for m in there if "not_run" in m)),
                 first.get("cure") and f"  avoids it, tried here: {first['cure']}",
                 first["advice"] and f"  may avoid it: {first['advice']}",
@@ -285,7 +293,7 @@ def check(console: Console, result: Result) -> None:
             r["quantized_already"] not in r["message"] and f"  {r['quantized_already']}",
             *(f"  without effect: {said}" for said in r.get("ignored", ())),
             r["accepted"] and f"  accepted, for the outputs are near enough: {r['accepted']}",
-            r["message"] and f"  {r['message']}",
+            r["message"] and f"  {r['message']}{_which(r)}",
             stages and f"  stages: {stages}",
             *_end_to_end(r["end_to_end"]),
             not r["usable"] and f"  {OF_LITTLE_USE}",
@@ -344,6 +352,12 @@ def about_notes(check: Mapping[str, Any]) -> str:
     return f"wrong, with little effect on the outputs, {less}"
 
 
+def _which(check: Mapping[str, Any]) -> str:
+    """Which error the message tells, where the largest is told too."""
+    by_bound = check["end_to_end"] and "elements are wrong" in check["message"]
+    return " (this element is the worst by its bound)" if by_bound else ""
+
+
 def _end_to_end(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """How far the outputs are off, the worst first."""
     worst = sorted(rows, key=lambda row: row["relative_l2"], reverse=True)
@@ -355,7 +369,7 @@ def _end_to_end(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             if row[name] is not None
         ]
         numbers = [
-            f"error {row['max_abs']:.3g} of {row['largest']:.3g}",
+            f"largest error {row['max_abs']:.3g}, of values up to {row['largest']:.3g}",
             f"relative L2 {row['relative_l2']:.2g}",
             "" if row["cosine"] is None else f"cosine {row['cosine']:.5f}",
             "" if row["sqnr_db"] is None else _decibels({**row, "output": "SQNR"}),
