@@ -24,6 +24,7 @@ from driftnet.diagnosis.result import Checked, Cost, Culprit
 from driftnet.diagnosis.search import (
     is_explained,
     locate_faults,
+    locate_what_is_accused,
     locate_what_is_told,
     places,
     steps,
@@ -321,6 +322,8 @@ def _search(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Foun
     whole = checked.verdict
     weighing = replace(inquiry, spared=WEIGHED * inquiry.spared)
     locate_what_is_told(inquiry, recorded, found)
+    locate_what_is_accused(inquiry, recorded, whole, found)
+    weigh(weighing, recorded, checked, found)
     if lost := undecided(checked) and not inquiry.inside:
         locate_faults(inquiry, recorded, [], whole, found, lost)
     known, windows = bool(found.faults), split(inquiry.case, recorded)

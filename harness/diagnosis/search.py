@@ -108,6 +108,24 @@ def locate_what_is_told(inquiry: Inquiry, recorded: Recording, found: Found) -> 
             _add(inquiry, found, fault)
 
 
+def locate_what_is_accused(inquiry: Inquiry, recorded: Recording, whole: Verdict, found: Found) -> None:
+    """Adds to the faults that are `found` the nodes that the verdict on a model accuses for their very weights: what
+    these do to the outputs is known a run later, whatever the windows have time for."""
+    if not (whole.failed and whole.in_values and whole.stage == "quantize"):
+        return
+    search = Search(inquiry.case, recorded, partial(inquiry.look, share=NARROWED), inquiry.trial.target.name)
+    with contextlib.suppress(ExhaustedError):
+        for node in accused(inquiry.case, whole):
+            if fault := search.fault((node,), whole):
+                _add(inquiry, found, fault)
+
+
+def accused(case: Case, whole: Verdict) -> list[int]:
+    """The live nodes that a verdict names, by their names or by what they make."""
+    names, nodes = {name for name, _ in whole.culprits}, case.proto.graph.node
+    return [i for i in live_nodes(case) if not names.isdisjoint((nodes[i].name, *nodes[i].output))]
+
+
 def _add(inquiry: Inquiry, found: Found, fault: Fault) -> None:
     """Adds a fault to those that are `found`. A parameter that two are about is that of a tensor: it belongs to the one
     that makes it, which stands before those that read it."""
@@ -124,8 +142,8 @@ def _add(inquiry: Inquiry, found: Found, fault: Fault) -> None:
 def is_explained(case: Case, checked: Checked, found: Found) -> bool:
     """Whether what is found explains the failure, or the loss of an output, or is all that the whole is accused for:
     then nobody looks at the cuts between windows, which are twice as many."""
-    accused = checked.verdict.culprits if checked.verdict.failed else ()
-    if accused and {pair for fault in found.faults for pair in names_of(case, fault)}.issuperset(accused):
+    named = accused(case, checked.verdict) if checked.verdict.failed else []
+    if named and {node for fault in found.faults for node in fault.nodes}.issuperset(named):
         return True
     if checked.verdict.failed and not checked.outputs:
         return any(not found.is_beside(fault) for fault in found.faults)
@@ -158,7 +176,8 @@ def locate_faults(
         for plain, windows in (*([(True, before)] if early else []), *([(False, rest)] if rest or not early else [])):
             look = partial(inquiry.look, share=NARROWED, plain=plain)
             search = Search(inquiry.case, recorded, look, inquiry.trial.target.name)
-            for fault in locate(search, windows, whole, suspects, tuple(found.faults) if found.ended else ()):
+            asked = found.ended or whole.stage == "quantize"  # of what a verdict names, before any window
+            for fault in locate(search, windows, whole, suspects, tuple(found.faults) if asked else ()):
                 _add(inquiry, found, fault)
     except ExhaustedError:
         inquiry.tell("localization: the budget is spent")

@@ -471,6 +471,31 @@ def test_a_part_that_fails_for_being_cut_out_hides_no_weight_that_does_nothing(r
     assert [note.op_type for note in checked.notes] == ["Conv"], checked.notes
 
 
+@pytest.mark.parametrize(("gain", "word"), [(1.0, Word.AGREES), (3e4, Word.DIVERGES)])
+def test_wrong_weights_in_half_precision_are_weighed_before_any_window(runner, monkeypatch, gain, word):
+    """Of a channel of hardly anything all weights become one, which does nothing, unless it is amplified."""
+    rng, dtype = np.random.default_rng(0), np.float16
+    w, v = (rng.standard_normal(shape).astype(dtype) for shape in ((8, 4, 3, 3), (8, 8, 3, 3)))
+    w[3] *= dtype(1e-5)
+    gains = np.where(np.arange(8) == 3, gain, 1).astype(dtype).reshape(1, 8, 1, 1)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["m"], name="first"),
+        helper.make_node("Relu", ["m"], ["o"], name="cut"),
+        helper.make_node("Mul", ["o", "gains"], ["p"], name="amplify"),
+        helper.make_node("Conv", ["p", "v"], ["y"], name="second"),
+    ]
+    x = rng.standard_normal((1, 4, 9, 9)).astype(dtype)
+    constants, told = {"w": w, "v": v, "gains": gains}, list[str]()
+    case = models.case(nodes, {"x": x}, constants, outputs=[("y", TensorProto.FLOAT16, (1, 8, 5, 5))])
+    put(monkeypatch, "examine", lambda trial, *args, **options: Examination(WRONG))
+    checked = check(Trial(case, resolve("mnn"), {"quantize": "weight-only"}, runner), (), tell=told.append)
+    assert checked.verdict.word is word, checked.verdict
+    accused = checked.culprits if word is Word.DIVERGES else checked.notes
+    assert [each.node for each in accused] == ["first"], checked.verdict
+    first = next(line for line in told if line.startswith(("at fault", "windows: ")))
+    assert first == "at fault: first Conv", told
+
+
 @pytest.mark.parametrize(("share", "across"), [(0.9, False), (0.2, True)])
 def test_cuts_between_windows_are_asked_about_only_while_the_error_is_not_explained(runner, monkeypatch, share, across):
     nodes = [helper.make_node("Neg", [f"t{k}"], [f"t{k + 1}"], name=f"neg{k}") for k in range(20)]

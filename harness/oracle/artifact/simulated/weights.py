@@ -94,7 +94,8 @@ def with_and_without_wrong(question: Question) -> tuple[bytes, bytes] | None:
         if (moved == layer.weights).all():  # its scale is wrong, and with that everything
             return None
         for values, matrix in ((held, layer.weights), (right, moved)):
-            values[name] = in_place(nearest.node, matrix / nearest.factors, model.constants[name].shape)
+            stored = model.constants[name]
+            values[name] = in_place(nearest.node, matrix / nearest.factors, stored.shape).astype(stored.dtype)
     if not held:
         return None
     proto = question.case.proto
