@@ -24,6 +24,7 @@ import onnx
 import onnxruntime
 from driftnet.model.case import Case
 from driftnet.run.runner import Runner
+from driftnet.run.sandbox.allowance import LATE
 from driftnet.targets.environments import resolve
 from driftnet.targets.recipe import effective
 from onnx import numpy_helper
@@ -103,8 +104,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if given.again or given.compare or not path.exists():
                 told = json.loads(path.read_text()) if given.compare and path.exists() else None
                 row = measured(specimen, recipe, told)
-                path.write_text(json.dumps(row, indent=1))
                 print(line(row), flush=True)
+                if LATE in (row["message"] or ""):  # that tells of this machine, not of what is measured
+                    print("not kept: measure it again on a machine that is less busy", flush=True)
+                else:
+                    path.write_text(json.dumps(row, indent=1))
     written = ROOT / "docs" / "zoo.md"
     written.write_text(page(written.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -11,6 +11,9 @@ PATIENCE = 3.0
 """How many times its CPU seconds an allowance lasts in wall time: another process may have the core, or a target
 sleep."""
 
+LATE = "the machine is busy, or a target waits"
+"""So ends what is said of an allowance that wall time ended: another time more of it may be used."""
+
 
 @dataclass
 class Allowance:
@@ -48,7 +51,7 @@ class Allowance:
             return ""
         used, waited = self.seconds - unused, PATIENCE * self.seconds
         said = f"in {waited:.3g} s of time {used:.2g} of {self.seconds:.3g} CPU seconds were used"
-        return f"{said}: the machine is busy, or a target waits"
+        return f"{said}: {LATE}"
 
     @property
     def spent(self) -> bool:
