@@ -19,10 +19,13 @@ from driftnet.oracle.artifact.verified.messages import channels_told
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
+from driftnet.oracle.judge import judge
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme.folding import fold
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Scheme
+from driftnet.targets.recipe import effective
+from msgspec import structs
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.models import case
@@ -492,6 +495,30 @@ def test_ranges_have_to_be_those_that_calibration_saw():
     assert problems(calibration=Calibration({**SEEN, "h": (-4.0, 3.0), "y": (0.0, 3.0)}, clips=True)) == [
         ("parameter", "ys")
     ]
+
+
+@pytest.mark.parametrize(("taken", "scale", "agrees"), [(0, 1, True), (0, 9, True), (2, 1, True), (2, 9, False)])
+def test_any_range_fits_what_has_no_elements(runner, taken, scale, agrees):
+    """onnxruntime gives what a Slice leaves nothing of a scale of 1, whatever the Slice reads."""
+    nodes = [
+        helper.make_node("Slice", ["x", "low", "high"], ["h"]),
+        helper.make_node("Concat", ["m", "h"], ["y"], axis=0),
+    ]
+    bounds = {"low": np.array([0], np.int64), "high": np.array([taken], np.int64)}
+    feed = {"x": np.linspace(0, 1, 4, dtype=np.float32), "m": np.linspace(-1, 1, 4, dtype=np.float32)}
+    sliced = case(nodes, feed, bounds, outputs=[("y", TensorProto.FLOAT, (4 + taken,))], calibration=[feed])
+    quantizer = resolve("onnxruntime-quant")
+    seen = runner.observe(sliced, quantizer, {})
+    written = onnx.ModelProto.FromString(seen.artifact.model)
+    for tensor in written.graph.initializer:
+        if tensor.name == "h_scale":
+            tensor.CopyFrom(numpy_helper.from_array(scale * numpy_helper.to_array(tensor), "h_scale"))
+    stored = [tensor.name for tensor in written.graph.initializer]
+    assert "h_scale" in stored, f"{stored} should hold the scale of what is sliced"
+    seen = replace(seen, artifact=structs.replace(seen.artifact, model=written.SerializeToString()))
+    options = effective(quantizer.target, {})
+    verdict = judge(sliced, seen, target=quantizer.target, options=options, reference=runner.reference)
+    assert (verdict.word is Word.AGREES) is agrees, verdict
 
 
 def test_the_scale_of_a_tensor_may_be_an_array_of_one():

@@ -1,6 +1,6 @@
 """What is known of how the ranges of activations were chosen."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,6 +29,7 @@ class Calibration:
     alike     these inputs are like those of calibration; of others an outlier has to be ABSURD_RANGE
     moves_biases   biases make up for the mean error that quantizing makes of these data
     narrow    a range no wider than this may be widened by as much at either end
+    empty     tensors without elements, which any range fits
     """
 
     ranges: Mapping[str, Range]
@@ -39,6 +40,7 @@ class Calibration:
     alike: bool = False
     moves_biases: bool = False
     narrow: float = 0.0
+    empty: Collection[str] = ()
 
 
 def largest_of(range: Range) -> float:
@@ -81,6 +83,7 @@ def calibration_of(question: Question) -> Calibration | None:
         _errors(question, known) if has_halves else {},
         moves_biases=scheme.moves_biases,
         narrow=scheme.narrow,
+        empty={name for name in records[0] if all(name in record and not record[name].size for record in records)},
     )
 
 

@@ -110,7 +110,7 @@ class _Checker:
         """Judge one rounding of the tensors `own`; shared: those that are rounded alike. May raise Undecided."""
         found, scale = self.c.numbers.limits(rounding.format), self.c.numbers.scale(rounding.format).item()
         ranges, sampled = self.calibration.ranges, self.calibration.sampled
-        if not 0 < scale < np.inf:  # parameters.py tells of it, and nothing fits in it
+        if not 0 < scale < np.inf or set(own).issubset(self.calibration.empty):  # parameters.py tells of such a scale
             return
         if sampled and (most := self.beyond(own, found)):
             message = f"{_rounded(own[0], found)}, but cannot leave [{most[0]:g}, {most[1]:g}]"
