@@ -89,12 +89,14 @@ def _judged(case: Case, observation: Observation, target: Target, options: Optio
 def _one_by_one(
     case: Case, observation: Observation, target: Target, options: Options, reference: Reference
 ) -> Verdict:
-    """What `_judged` says of one feed after the other, where all tensors of all feeds are too large."""
+    """What `_judged` says of one feed after the other, where all tensors of all feeds are too large: up to the first of
+    which it says nothing, for then the windows have to tell, or by which it accuses the artifact, which is that of all.
+    """
     verdicts: list[Verdict] = []
     for k in range(len(case.feeds)):
         verdict = _judged(*_with_one_feed(case, observation, k), target, options, reference)
         verdicts.append(dataclasses.replace(verdict, feed=k))
-        if verdict.failed and verdict.stage == "quantize":  # the same artifact is accused under every feed
+        if verdict.word is Word.ABSTAINS or (verdict.failed and verdict.stage == "quantize"):
             break
     return _overall(verdicts)
 

@@ -156,7 +156,8 @@ def checked(path: Path, target: str, options: Mapping[str, Any], feeds: Outputs,
             (Path(folder) / name).mkdir()
             for k, feed in enumerate(given):
                 np.savez(Path(folder) / name / f"{k}.npz", **feed)
-        command = [sys.executable, "-m", "driftnet.cli.main", "check", str(path), "--target", target, "--json"]
+        # The console script: a module of the command line alone leaves OpenBLAS its threads, which wait by spinning.
+        command = [str(Path(sys.executable).with_name("driftnet")), "check", str(path), "--target", target, "--json"]
         command += ["--inputs", f"{folder}/inputs", "--calibration", f"{folder}/calibration"]
         command += ["--recipe", json.dumps(options)]
         with open(Path(folder) / "out", "wb") as out, open(Path(folder) / "err", "wb") as err:
