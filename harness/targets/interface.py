@@ -175,7 +175,8 @@ class Target:
                   operator or type that came after them
     exceptions    documented numerical behaviour that the oracle must not report
     approximations  operator -> by how much its results are off in float32, where that is more than other systems' are:
-                  by so much, and of results beyond 1 by so much of them
+                  by so much, and of results beyond 1 by so much of them; two numbers: the first, and the second
+                  for each unit of the (first) operand, which is rounded
     kernels       its fast kernels that no bound of single elements holds, each with its own bound and its switch
     companions    (releases below, requirement): what those need beside themselves, or cannot run with when it is newer;
                   below "" is every release, below ">=1.22" that one and newer ones; {release} is the one
@@ -213,7 +214,7 @@ class Target:
     tools: tuple[str, ...] = ()
     executes_plain: bool = False
     switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    approximations: Mapping[str, float] = field(default_factory=dict)
+    approximations: Mapping[str, float | tuple[float, float]] = field(default_factory=dict)
     kernels: tuple[Kernel, ...] = ()
     companions: tuple[tuple[str, str], ...] = ()
     features: Mapping[str, Options] = field(default_factory=dict)

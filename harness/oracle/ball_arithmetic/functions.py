@@ -66,10 +66,15 @@ def through(function: Function, x: Ball, operator: str, turns: Sequence[Turn] = 
     return approximated(ends.numbers, ends.error, x.dtype, operator, factor)
 
 
-def looser(x: Ball, error: float) -> Ball:
-    """What a target that declares `error` of its own may give in place of `x`: off by so much in float32, by so much of
-    elements beyond 1, and in narrower formats by as many roundings."""
-    own = error * max(1.0, format_of(x.dtype).unit / U)
+def looser(x: Ball, error: float | Sequence[float], operand: Ball) -> Ball:
+    """What a target that declares `error` of its own may give in place of `x`, made of `operand`: off by so much in
+    float32, by so much of elements beyond 1, and in narrower formats by as many roundings.
+
+    error   where it is two, the second is for each unit of the operand
+    """
+    absolute, share = (error, 0.0) if isinstance(error, float | int) else error
+    allowed = absolute + share * (np.abs(operand.numbers) + operand.error) if share else absolute
+    own = allowed * max(1.0, format_of(x.dtype).unit / U)
     return widened(x.numbers, x.error + own * np.maximum(1.0, np.abs(x.numbers)), x.dtype)
 
 

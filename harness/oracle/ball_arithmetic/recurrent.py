@@ -264,5 +264,5 @@ def _activations(node: Node, defaults: tuple[str, ...]) -> tuple[Activation, ...
     return tuple(found)
 
 
-def _loosely(function: Activation, error: float, x: Ball) -> Ball:
-    return looser(function(x), error) if error else function(x)
+def _loosely(function: Activation, error: float | tuple[float, float], x: Ball) -> Ball:
+    return looser(function(x), error, x) if error else function(x)

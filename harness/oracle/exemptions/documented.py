@@ -19,7 +19,7 @@
 Each has to be declared by the target, by this name. What is right of the model rewritten so is no failure.
 """
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,8 +49,10 @@ THRESHOLDS = {"Shrink": ("lambd", 0.5), "ThresholdedRelu": ("alpha", 1.0)}
 SMALLEST_BLOCK = 16
 INEXACT = "driftnet.Inexact"
 """A tensor up to `error`; without that attribute, up to half a step of eight bits for each row."""
+Declared = float | tuple[float, float]
 APPROXIMATE = "driftnet.Approximate"
-"""A tensor up to `error` in float32, and up to so much of elements beyond 1."""
+"""A tensor up to `error` in float32, and up to so much of elements beyond 1. Of two numbers, the second is for each
+unit of the other operand, which the tensor is made of."""
 WRAPPED = "driftnet.Wrapped"
 """What 32 bits hold of a tensor of 64-bit integers; any other as it is."""
 WIDE = (np.int64, np.uint64)
@@ -79,7 +81,7 @@ def excuse(question: Question, graph: Graph, place: Place, tier: Tier) -> Verdic
 
 
 def documented(
-    graph: Graph, exceptions: Container[str], approximations: Mapping[str, float] | None = None
+    graph: Graph, exceptions: Container[str], approximations: Mapping[str, Declared] | None = None
 ) -> tuple[Graph, set[str]]:
     """`graph` as it is run, with the names of the rules by which it is.
 
@@ -110,14 +112,16 @@ def documented(
         elif node.op in THRESHOLDS and (apart := (approximations or {}).get(node.op)):
             names.add(APPROXIMATED)
             inputs[0], (key, usual) = f"{node.outputs[0]}/operand", THRESHOLDS[node.op]
-            error = apart * abs(float(node.attributes.get(key, usual)))
-            nodes.append(Node(INEXACT, node.inputs[:1], (inputs[0],), {"error": error}))
+            share = apart[0] if isinstance(apart, tuple) else apart
+            off = share * abs(float(node.attributes.get(key, usual)))
+            nodes.append(Node(INEXACT, node.inputs[:1], (inputs[0],), {"error": off}))
         elif RECIPROCAL in exceptions and node.op == "DynamicQuantizeLinear":  # the one that makes a zero point itself
             names.add(RECIPROCAL)
             inputs[0] = f"{node.outputs[0]}/range"
             nodes.append(Node(INEXACT, node.inputs[:1], (inputs[0],), {"error": 0.0}))
         nodes.append(replace(node, inputs=tuple(inputs)))
-        rule, error = "", (approximations or {}).get(node.op, 0.0)
+        rule = ""
+        error: Declared = (approximations or {}).get(node.op, 0.0)
         if error:
             rule = APPROXIMATED
         elif MOVED in exceptions and node.op == "DequantizeLinear" and (scale := known.get(node.inputs[1])) is not None:
@@ -126,12 +130,12 @@ def documented(
             names.add(rule)
             exact = f"{node.outputs[0]}/exact"
             nodes[-1] = replace(nodes[-1], outputs=(exact, *node.outputs[1:]))
-            op = APPROXIMATE if rule == APPROXIMATED else INEXACT
-            nodes.append(Node(op, (exact,), node.outputs[:1], {"error": error}))
+            op, made_of = (APPROXIMATE, (exact, inputs[0])) if rule == APPROXIMATED else (INEXACT, (exact,))
+            nodes.append(Node(op, made_of, node.outputs[:1], {"error": error}))
     return replace(graph, nodes=tuple(nodes), constants=constants), names
 
 
-def _within(node: Node, approximations: Mapping[str, float]) -> Node:
+def _within(node: Node, approximations: Mapping[str, Declared]) -> Node:
     """`node` with its subgraphs as they are run, of which approximations alone are known."""
     bodies = {key: value for key, value in node.attributes.items() if isinstance(value, onnx.GraphProto)}
     if not any(inner.op_type in approximations for body in bodies.values() for inner in all_nodes(body)):
@@ -140,7 +144,7 @@ def _within(node: Node, approximations: Mapping[str, float]) -> Node:
     return replace(node, attributes={**node.attributes, **run})
 
 
-def _approximated(body: onnx.GraphProto, approximations: Mapping[str, float]) -> onnx.GraphProto:
+def _approximated(body: onnx.GraphProto, approximations: Mapping[str, Declared]) -> onnx.GraphProto:
     """A copy of `body` with an APPROXIMATE behind each node that is approximated, at every depth."""
     run = onnx.GraphProto()
     run.CopyFrom(body)
@@ -153,7 +157,7 @@ def _approximated(body: onnx.GraphProto, approximations: Mapping[str, float]) ->
         if error := approximations.get(node.op_type):
             exact = f"{node.output[0]}/exact"
             run.node[-1].output[0] = exact
-            run.node.append(onnx.helper.make_node(APPROXIMATE, [exact], node.output[:1], error=error))
+            run.node.append(onnx.helper.make_node(APPROXIMATE, [exact, node.input[0]], node.output[:1], error=error))
     return run
 
 
@@ -232,6 +236,6 @@ def inexact(x: Ball, *, error: float | None = None) -> Ball:
 
 
 @rule(APPROXIMATE)
-def approximate(x: Ball, *, error: float) -> Ball:
-    """A result that was approximated."""
-    return looser(x, error)
+def approximate(x: Ball, operand: Ball, *, error: float | Sequence[float]) -> Ball:
+    """A result that was approximated, of an operand."""
+    return looser(x, error, operand)

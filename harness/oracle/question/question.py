@@ -51,7 +51,7 @@ class Question:
     artifact: Artifact = UNTOLD
     inexact: Mapping[str, float] = field(default_factory=dict)
     coarse: frozenset[str] = frozenset()
-    approximations: Mapping[str, float] = field(default_factory=dict)
+    approximations: Mapping[str, float | tuple[float, float]] = field(default_factory=dict)
 
     @property
     def in_halves(self) -> bool:

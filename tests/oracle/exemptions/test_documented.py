@@ -146,7 +146,29 @@ def test_an_approximation_holds_in_a_subgraph_too():
 )
 def test_an_approximation_is_as_large_as_its_result_and_as_coarse_as_its_type(dtype, number, most):
     ball = exact(np.array([number], dtype))
-    assert approximate(ball, error=5e-6).error.item() == pytest.approx(most)
+    assert approximate(ball, ball, error=5e-6).error.item() == pytest.approx(most)
+
+
+def test_an_approximation_may_be_off_by_a_rounding_of_what_it_is_made_of_and_by_no_more(runner):
+    """A Softplus of x below 0 that is that of -x, and x: in a subgraph and a recurrent layer too."""
+    x = np.array([-100, -8, 0.5], np.float32)
+    nodes = [node("Softplus", ["x"], ["y"])]
+    model = case(nodes, {"x": x}, outputs=[("y", TensorProto.FLOAT, (3,))])
+    right, declared = runner.reference.run(model).outputs[0]["y"], {"Softplus": (3e-7, 2**-23)}
+
+    def said(*shift):
+        seen = observed({"y": right + np.array(shift, np.float32)})
+        return judge(
+            model, seen, target=replace(target(), approximations=declared), options={}, reference=runner.reference
+        ).word
+
+    assert said(7.6e-6, 9.5e-7, 0) is Word.AGREES
+    assert said(2e-5, 0, 0) is said(0, 7e-6, 0) is said(0, 0, 7e-6) is Word.DIVERGES
+    body = helper.make_graph(nodes, "b", [], [helper.make_tensor_value_info("y", TensorProto.FLOAT, (3,))])
+    branches = helper.make_node("If", ["c"], ["z"], then_branch=body, else_branch=body)
+    inside = case([branches], {"x": x}, {"c": np.array(True)}, outputs=[("z", TensorProto.FLOAT, (3,))])
+    run, _ = documented(graph.read(inside.proto), (), declared)
+    assert 1.2e-5 < evaluate(run, inside.feeds[0]).balls["z"].error[0] < 1.4e-5, "100 roundings of 1.2e-7, and a bit"
 
 
 def test_a_bias_that_is_an_input_is_not_rounded(runner):
