@@ -109,7 +109,7 @@ def _checked(
     if already and verdict.failed and not unheard:
         tell("the model as it is, for it is quantized already")
         with contextlib.suppress(ExhaustedError):
-            if (told := mistaken(trial, verdict)) is not verdict:
+            if (told := mistaken(trial, verdict, observation, known_issues)) is not verdict:
                 return Checked(told, observation, quantized_already=already)
     if observation is None and verdict.rule != TOO_MUCH:
         return Checked(verdict, culprits=tuple(Culprit(*pair) for pair in verdict.culprits))

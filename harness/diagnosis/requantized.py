@@ -1,14 +1,20 @@
 """A model that is quantized already, and is quantized once more: whose mistake it is that this fails.
 
-Who gives a quantizer what a quantizer made has most often given the wrong file. An experiment tells: as it is the model
-is right, and the float model that it stands for, with its roundings left out, does not fail when it is quantized.
+Who gives a quantizer what a quantizer made has most often given the wrong file. Experiments tell: as it is the model
+is right, and the float model that it stands for, with its roundings left out, does not fail when it is quantized. But
+only an error may be so excused, of a model whose activations are rounded, and only in quantizing it: a crash, a hang or
+a wrong value is nobody's mistake who gave a valid model; nor is an error in execution, unless names of the artifact
+clash, as where it was quantized twice.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import onnx
 from driftnet.diagnosis.end_to_end import losses
+from driftnet.findings.explaining import explanation
+from driftnet.findings.issues import KnownIssue
 from driftnet.findings.trial import Trial, watch
 from driftnet.model.graph import read
 from driftnet.model.inspect import Case, all_nodes
@@ -33,16 +39,23 @@ def quantized_already(case: Case) -> str:
     return f"the model is quantized already: {said}" if counts else ""
 
 
-def mistaken(trial: Trial, verdict: Verdict) -> Verdict:
-    """`verdict`, a failure of a model that is quantized once more; or that this was a mistake, where experiments say
-    so. Raises ExhaustedError."""
+def mistaken(trial: Trial, verdict: Verdict, seen: Observation | None, known_issues: Sequence[KnownIssue]) -> Verdict:
+    """`verdict`, a failure of a model that is quantized once more, as was `seen`; or that this was a mistake, where
+    experiments say so, and no known issue explains it. Raises ExhaustedError."""
+    if seen is None or not _may_be_mistaken(trial, verdict, seen):
+        return verdict
     plain = replace(trial, recipe=unquantized(trial.target, trial.recipe))
-    as_it_is, seen = (verdict, None) if plain.quantizes else watch(plain)
-    if not (_is_only_a_step(as_it_is, verdict) or _is_right(plain, as_it_is, seen)):
+    as_it_is, shown = (verdict, None) if plain.quantizes else watch(plain)
+    if as_it_is.kind != Kind.OFF_BY_ONE_STEP and not _is_right(plain, as_it_is, shown):  # any quantized model may be so
         return verdict
     floating = in_float(trial)
-    found = watch(replace(trial, case=floating))[0] if floating else Verdict(Word.AGREES)
-    if found.word not in (Word.AGREES, Word.ABSTAINS) and not _is_only_a_step(found, verdict):
+    if floating is None:
+        return verdict
+    found, ran = watch(replace(trial, case=floating))
+    if (found.failed and found.kind != Kind.OFF_BY_ONE_STEP) or not (ran and ran.outputs):
+        return verdict
+    known = explanation(trial, verdict, known_issues, seen)
+    if known.known_issues or known.cut:
         return verdict
     but = " but for a rounding step" if as_it_is.kind == Kind.OFF_BY_ONE_STEP else ""
     how = ", ".join(written(plain.recipe)) or "the default recipe"
@@ -53,9 +66,26 @@ def mistaken(trial: Trial, verdict: Verdict) -> Verdict:
     return Verdict(Word.ABSTAINS, message=message, rule=QUANTIZED_ALREADY)
 
 
-def _is_only_a_step(found: Verdict, verdict: Verdict) -> bool:
-    """Whether what is `found` is a rounding step, and `verdict` is more: any quantized model may be one off."""
-    return found.kind == Kind.OFF_BY_ONE_STEP != verdict.kind
+def _may_be_mistaken(trial: Trial, verdict: Verdict, seen: Observation) -> bool:
+    """Whether it is an error of quantizing activations that are rounded already."""
+    if verdict.word is not Word.FAILS or not read_artifact(read(trial.case.proto, trial.case.file)).roundings:
+        return False
+    return verdict.stage == "quantize" or _names_clash(trial.case.proto, seen.artifact.model)
+
+
+def _names_clash(model: onnx.ModelProto, artifact: bytes | None) -> bool:
+    """Whether two nodes of the artifact have one name, or make one tensor, and no two of the model do."""
+    try:
+        made = onnx.ModelProto.FromString(artifact or b"")
+    except Exception:  # protobuf's DecodeError, whose module has no types
+        return False
+    return _has_twice(made) and not _has_twice(model)
+
+
+def _has_twice(model: onnx.ModelProto) -> bool:
+    nodes = model.graph.node
+    names = [node.name for node in nodes if node.name], [name for node in nodes for name in node.output if name]
+    return any(len(set(some)) < len(some) for some in names)
 
 
 def _is_right(trial: Trial, verdict: Verdict, seen: Observation | None) -> bool:

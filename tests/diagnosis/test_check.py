@@ -925,7 +925,7 @@ def test_a_step_of_a_model_that_is_quantized_as_given_is_the_known_one_of_what_t
     assert checked.known == issue.id
 
 
-def in_pairs():
+def in_pairs(factor):
     """What a quantizer makes of two products, with the names that onnxruntime's gives."""
     nodes = [
         helper.make_node("DequantizeLinear", ["codes", "s", "z"], ["w"]),
@@ -935,35 +935,44 @@ def in_pairs():
         helper.make_node("MatMul", ["d", "w"], ["y"]),
     ]
     constants = {"s": np.float32(0.25), "z": np.int8(0), "codes": np.eye(4, dtype=np.int8)}
-    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    x = factor * np.arange(8, dtype=np.float32).reshape(2, 4)
     return models.case(nodes, {"x": x}, constants, outputs=[("y", TensorProto.FLOAT, (2, 4))])
 
 
-@pytest.mark.parametrize(("fails_in_float", "word"), [(False, Word.ABSTAINS), (True, Word.FAILS)])
+@pytest.mark.parametrize(
+    ("recipe", "factor", "word"), [({}, 1, Word.ABSTAINS), ({"calibration": "Percentile"}, 1e-44, Word.FAILS)]
+)
 def test_a_model_that_is_quantized_already_is_the_users_mistake_unless_its_float_model_fails_too(
-    runner, monkeypatch, fails_in_float, word
+    runner, monkeypatch, recipe, factor, word
 ):
-    trial = Trial(in_pairs(), resolve("onnxruntime-quant"), {}, runner)
+    """Two nodes get one name. Of data that are next to nothing no histogram is made, whatever is rounded."""
+    trial = Trial(in_pairs(np.float32(factor)), resolve("onnxruntime-quant"), recipe, runner)
     floating = requantized.in_float(trial)
     assert [node.op_type for node in floating.proto.graph.node] == ["MatMul", "MatMul"]
-    monkeypatch.setattr(requantized, "in_float", lambda trial: trial.case if fails_in_float else floating)
     put(monkeypatch, "_localized", lambda inquiry, checked, unheard: checked)
     checked = check(trial, ())
     assert checked.verdict.word is word, checked.verdict.message
     assert checked.quantized_already == "the model is quantized already: 2 DequantizeLinear, 1 QuantizeLinear"
 
 
-@pytest.mark.parametrize(
-    ("kind", "word"), [(Kind.ERROR, Word.ABSTAINS), (Kind.OFF_BY_ONE_STEP, Word.DIVERGES)], ids=str
-)
+@pytest.mark.parametrize(("kind", "word"), [(Kind.OFF_BY_ONE_STEP, Word.ABSTAINS), (Kind.WRONG_VALUES, Word.FAILS)])
 def test_a_rounding_step_of_what_is_quantized_already_is_no_reason_to_accuse_a_target_of_more(
     runner, monkeypatch, kind, word
 ):
-    trial = Trial(in_pairs(), resolve("onnxruntime-quant"), {}, runner)
-    step = Verdict(Word.DIVERGES, stage="execute", kind=Kind.OFF_BY_ONE_STEP)
-    monkeypatch.setattr(requantized, "watch", lambda trial: (step, None))
-    told = requantized.mistaken(trial, dataclasses.replace(step, kind=kind))
+    trial = Trial(in_pairs(np.float32(1)), resolve("onnxruntime-quant"), {}, runner)
+    seen = Observation((), ({"y": np.full((2, 4), 100, np.float32)},))
+    monkeypatch.setattr(requantized, "watch", lambda trial: (Verdict(Word.DIVERGES, kind=kind), seen))
+    told = requantized.mistaken(trial, Verdict(Word.FAILS, stage="quantize", kind=Kind.ERROR), seen, ())
     assert told.word is word, told.message
+
+
+@pytest.mark.parametrize("digits", ["d7b83492", "959eef08", "5cd86ba3"])  # in execution, in quantizing, wrong weights
+def test_a_fault_with_weights_that_are_stored_rounded_is_not_the_users_mistake(runner, digits):
+    saved = corpus.load(saved_case(digits))
+    trial = Trial(saved.case, resolve(saved.target), saved.recipe, runner)
+    verdict, seen = watch(trial)
+    assert verdict.failed
+    assert requantized.mistaken(trial, verdict, seen, ()) is verdict
 
 
 @pytest.mark.parametrize(("word", "known"), [(Word.DIVERGES, "a case"), (Word.ABSTAINS, "")])
