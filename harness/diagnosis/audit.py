@@ -31,10 +31,11 @@ from driftnet.model.operators import Trait, full_name, having
 from driftnet.model.submodel import Recording, UnrecordedError, submodel
 from driftnet.model.verdict import Kind, Verdict, Word
 from driftnet.model.windows import Judged, survey
-from driftnet.oracle.artifact.verified.calibration import CALIBRATED_ELSEWHERE, RANGE, Calibration, ranges_of
+from driftnet.oracle.artifact.verified.calibration import CALIBRATED_ELSEWHERE, RANGE, Calibration, Range, ranges_of
 from driftnet.oracle.artifact.verified.comparison import Problem, label
 from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.execution import execution, nodes_as_written, saturates
+from driftnet.oracle.artifact.verified.range_outliers import moved_from
 from driftnet.oracle.artifact.verified.ranges import stated_ranges
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare, compare_form
@@ -225,26 +226,38 @@ def _unexplained(
     runner: Runner,
 ) -> list[Problem]:
     """The ranges that are wrong by data such as the `inputs` seem to be calibrated on, too: what is given for each of
-    these, mapped to the range that the artifact rounds it within."""
+    these, mapped to the range that the artifact rounds it within; none where one of them cannot be mapped, or where such
+    data give the ranges of other tensors no better than those that are given: then an input's own range is wrong."""
     stated, seen = stated_ranges(graph), ranges_of(recorded)
+    known = {moved_from(model, name): name for name in inputs}  # what moves an input reads it as it is given
+    if not (known.keys() <= case.feeds[0].keys() and stated.keys() >= {*known.values()} <= seen.keys()):
+        return []
 
     def elsewhere(name: str, x: np.ndarray) -> np.ndarray:
         (low, high), (least, most) = stated[name], seen[name]
         scale = (high - low) / (most - least) if most > least else 1.0
         return np.asarray((x - least) * scale + low, x.dtype)
 
-    known = [name for name in inputs if name in stated and name in case.feeds[0]]
-    feeds = tuple({**feed, **{name: elsewhere(name, feed[name]) for name in known}} for feed in case.feeds)
+    feeds = tuple({**feed, **{given: elsewhere(known[given], feed[given]) for given in known}} for feed in case.feeds)
     try:
-        records = runner.reference.record(replace(case, feeds=feeds)) if known else ()
+        records = runner.reference.record(replace(case, feeds=feeds))
     except ReferenceError:
-        records = ()
-    if not records:
         return []
-    calibration = Calibration(ranges_of(records), sampled=True, records=records)
+    there = ranges_of(records)
+    others = [name for name in stated.keys() & seen.keys() & there.keys() if moved_from(model, name) not in known]
+    nearer = [_apart(stated[name], seen[name]) - _apart(stated[name], there[name]) for name in others]
+    if sum(nearer) <= 0:
+        return []
+    calibration = Calibration(there, sampled=True, records=records)
     found = compare(model, graph, balls, calibration).problems
     brought = f"with {' and '.join(map(repr, known))} brought to the range that is stated for it"
     return [replace(p, message=f"{p.message}, {brought}") for p in found if p.about[:1] == (RANGE,)]
+
+
+def _apart(stated: Range, seen: Range) -> float:
+    """How far the largest that a range holds is from the largest number seen, in octaves."""
+    sizes = [max(np.abs(ends).max(), np.finfo(np.float32).tiny) for ends in (stated, seen)]
+    return float(abs(np.log2(sizes[0] / sizes[1])))
 
 
 def _does_nothing(problem: Problem, case: Case, recorded: Sequence[Values], runner: Runner) -> bool:
