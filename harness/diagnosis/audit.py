@@ -226,8 +226,8 @@ def _unexplained(
     runner: Runner,
 ) -> list[Problem]:
     """The ranges that are wrong by data such as the `inputs` seem to be calibrated on, too: what is given for each of
-    these, mapped to the range that the artifact rounds it within; none where one of them cannot be mapped, or where such
-    data give the ranges of other tensors no better than those that are given: then an input's own range is wrong."""
+    these, mapped to the range that the artifact rounds it within. None where one of them cannot be mapped, or where
+    such data give the ranges of other tensors no better than what is given: then an input's own range is wrong."""
     stated, seen = stated_ranges(graph), ranges_of(recorded)
     known = {moved_from(model, name): name for name in inputs}  # what moves an input reads it as it is given
     if not (known.keys() <= case.feeds[0].keys() and stated.keys() >= {*known.values()} <= seen.keys()):

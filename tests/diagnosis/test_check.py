@@ -960,7 +960,7 @@ def test_a_rounding_step_of_what_is_quantized_already_is_no_reason_to_accuse_a_t
     runner, monkeypatch, kind, word
 ):
     trial = Trial(in_pairs(np.float32(1)), resolve("onnxruntime-quant"), {}, runner)
-    seen = Observation((), ({"y": np.full((2, 4), 100, np.float32)},))
+    seen = Observation((StageRun("quantize", Outcome.OK),), ({"y": np.full((2, 4), 100, np.float32)},))
     monkeypatch.setattr(requantized, "watch", lambda trial: (Verdict(Word.DIVERGES, kind=kind), seen))
     told = requantized.mistaken(trial, Verdict(Word.FAILS, stage="quantize", kind=Kind.ERROR), seen, ())
     assert told.word is word, told.message
