@@ -436,26 +436,15 @@ def test_calibration_on_other_data_excuses_no_range_that_such_data_do_not_explai
     assert [p.where for p in found.problems if p.about[:1] == (RANGE,)] == wrong * [scale]
 
 
-@pytest.mark.parametrize("behind", [1, 1 / 50])
-def test_behind_an_input_whose_range_is_another_no_range_is_wrong_by_what_is_given_or_by_such_data(runner, behind):
-    """The input is rounded once it is moved, within a 50th of its range; what a product makes of it within its own
-    range, or in proportion."""
-    nodes = [
-        helper.make_node("Transpose", ["x"], ["t"], "move", perm=[0, 1]),
-        helper.make_node("MatMul", ["t", "w"], ["p"], "product"),
-        helper.make_node("Relu", ["p"], ["y"], "relu"),
-    ]
-    floating, limit = model(nodes, w=WEIGHTS), float(np.abs(FEED["x"] @ WEIGHTS).max())
-    pairs, held = [], {"z": np.int8(0)}
-    for name, largest in {"t": float(np.abs(FEED["x"]).max()) / 50, "p": behind * limit}.items():
-        held[f"{name}s"] = np.float32(largest / 127)
-        pairs.append(helper.make_node("QuantizeLinear", [name, f"{name}s", "z"], [f"{name}q"]))
-        pairs.append(helper.make_node("DequantizeLinear", [f"{name}q", f"{name}s", "z"], [f"{name}d"]))
-    product = helper.make_node("MatMul", ["td", "w"], ["p"], "product")
-    relu = helper.make_node("Relu", ["pd"], ["y"], "relu")
-    quantized = model([nodes[0], *pairs[:2], product, *pairs[2:], relu], w=WEIGHTS, **held)
-    found = audit.audit(floating, quantized, [FEED], runner, alike=True)
-    assert [p.about[:2] for p in found.problems] == [(CALIBRATED_ELSEWHERE, "t")], found.problems
+def test_where_the_range_of_an_input_is_itself_wrong_no_range_behind_it_is_accused(runner):
+    case = production.SMALL["dual_path_rnn"]()
+    quantized = production.quantized(case).proto
+    (name,) = (value.name for value in case.proto.graph.input)
+    scale = next(n.input[1] for n in quantized.graph.node if n.op_type == "QuantizeLinear" and n.input[0] == name)
+    (tensor,) = (tensor for tensor in quantized.graph.initializer if tensor.name == scale)
+    tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(16), scale))
+    found = audit.audit(case.proto, quantized, case.feeds[:1], runner, alike=True)
+    assert [p.about[:2] for p in found.problems] == [(CALIBRATED_ELSEWHERE, name)], found.problems
 
 
 @pytest.mark.parametrize(("masked", "lost"), [(-10000.0, 1), (-2.0, 0)])
