@@ -98,9 +98,6 @@ def _step_elsewhere(inquiry: Inquiry, trial: Trial) -> Examination | None:
     executed alike, whoever quantized it. None where it is no such step."""
     if trial.quantizes:
         return None
-    verdict, seen = inquiry.watch(trial)
-    if verdict.kind != Kind.OFF_BY_ONE_STEP or seen is None:
-        return None
     operators, distribution = _computing(trial.case), trial.target.distribution
     for issue in inquiry.known_issues:
         cause = issue.saved.cause
@@ -109,6 +106,9 @@ def _step_elsewhere(inquiry: Inquiry, trial: Trial) -> Examination | None:
         if declared(issue.saved.target).distribution != distribution or _computing(issue.saved.case) != operators:
             continue
         applies = cause.remedy.keys() <= trial.options.keys() | trial.target.switches.keys()
+        verdict, seen = inquiry.watch(trial)
+        if verdict.kind != Kind.OFF_BY_ONE_STEP or seen is None:
+            return None
         if applies and mends(trial, verdict, with_options(trial, cause.remedy), inquiry.watch):
             return Examination(verdict, known=issue.id)
     return None

@@ -66,7 +66,7 @@ def no_file(model, folder, options):
 
 
 def from_a_damaged_heap(artifact, feeds, outputs, options):
-    np.ascontiguousarray = np.zeros  # what packs the answer fails inside numpy
+    np.asarray = np.zeros  # what packs the answer fails inside numpy
     return [{"y": np.array([-1])} for _ in feeds]
 
 
