@@ -388,14 +388,8 @@ def told(runner, monkeypatch, x, off, *, without=None, part, whole=WRONG):
     put(monkeypatch, "watch", watched)
     put(monkeypatch, "look_inside", lambda *args: Inside(trial, ({},)))
     put(monkeypatch, "examine", lambda trial, *issues, **more: Examination(watched(trial)[0], known="known"))
-    return check(
-        trial,
-        [
-            SimpleNamespace(
-                id="known", names=(), saved=SimpleNamespace(rule="documented", target="", kind="", cause=None)
-            )
-        ],
-    )
+    saved = SimpleNamespace(rule="documented", target="", kind="", cause=None)
+    return check(trial, [SimpleNamespace(id="known", names=(), saved=saved)])
 
 
 OF_USE = pytest.mark.parametrize(

@@ -248,7 +248,8 @@ class _Walk:
         if (calibration := self.comparison.calibration) is None or not calibration.records:
             return calibration is None or calibration.clips
         numbers = [x[x < 0] for record in calibration.records if (x := record.get(name)) is not None]
-        return bool(np.median(np.concatenate(numbers)) >= least)
+        below = np.concatenate([np.zeros(0), *numbers])
+        return bool(np.median(below) >= least) if below.size else calibration.clips
 
     def bound(self, name: str) -> Ball:
         """A bound of a Clip that is gone, which the artifact need not have."""
