@@ -52,9 +52,7 @@ def confirmed(
     """
     with Runner() as runner:
         reference = runner.reference
-        given = made_to_run(
-            model, dims, lambda feed: bool(reference.run(external_data.case(model, path, [feed])).outputs)
-        )
+        given = made_to_run(model, dims, lambda feed: reference.runs(external_data.case(model, path, [feed])))
         case = external_data.case(model, path, [given])
         try:
             recorded = recording(case, runner.reference.record)

@@ -184,7 +184,7 @@ def check(
     if invented and all(one["verdict"] == str(Word.INVALID) for one in result["targets"]):
         others = made_up_otherwise(proto, settings.dims)
         with _runner(case, settings.timeout, settings.memory_gib) as runner:
-            other = next(filter(lambda feed: _runs(runner, case, feed), others), None)
+            other = next(filter(lambda feed: runner.reference.runs(replace(case, feeds=(feed,))), others), None)
         if other:
             feeds = (other,)
             tell("made up inputs anew, of sizes that the model takes")
@@ -201,11 +201,6 @@ def check(
         for one, calibrates in zip(result["targets"], sampled)
     ]
     return {**result, "targets": told}
-
-
-def _runs(runner: Runner, case: Case, feed: Feed) -> bool:
-    """Whether the reference runs the model of `case` on that feed."""
-    return bool(runner.reference.run(replace(case, feeds=(feed,))).outputs)
 
 
 def _checked(
@@ -485,8 +480,11 @@ def _feeds_that_run(model: onnx.ModelProto, runner: Runner) -> list[Feed]:
     ways = [(unlike, usual), *((dict[str, int](), free) for free in (usual, *free_sizes(model, {})))]
     first = made_up(model, ways[0][0])
     case = Case(model.SerializeToString(), (first,))
-    fitting = ((sizes, free) for sizes, free in ways if _runs(runner, case, made_up(model, sizes, free=free)))
-    sizes, free = next(fitting, ({}, usual))
+
+    def fits(sizes: Mapping[str, int], free: tuple[int, int]) -> bool:
+        return runner.reference.runs(replace(case, feeds=(made_up(model, sizes, free=free),)))
+
+    sizes, free = next((way for way in ways if fits(*way)), ({}, usual))
     count = SAMPLES if sum(x.size for x in first.values()) < MANY_ELEMENTS else FEEDS
     return [made_up(model, sizes, seed, free=free) for seed in range(count)]
 
@@ -542,7 +540,7 @@ def reduce(
         case = external_data.case(proto, path, feeds or (made_up(proto, given.dims),), samples)
         if not feeds:
             with _runner(case, timeout, MEMORY_GIB) as runner:
-                fed = made_to_run(proto, given.dims, lambda feed: _runs(runner, case, feed))
+                fed = made_to_run(proto, given.dims, lambda feed: runner.reference.runs(replace(case, feeds=(feed,))))
             case = replace(case, feeds=(fed,))
         chosen, word = {}, target or DEFAULT_TARGETS[0]
     installed, other = resolve(word, python=python), namesake(name, path)

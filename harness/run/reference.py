@@ -86,6 +86,10 @@ class Reference:
             return ReferenceRun(reply.message, ())
         return ReferenceRun("", (), _failure(reply))
 
+    def runs(self, case: Case) -> bool:
+        """Whether there are outputs: onnx's full check accepts the model, and onnxruntime runs it."""
+        return bool(self.run(case).outputs)
+
     def record(self, case: Case, *, most: int = 0) -> tuple[Outputs, ...]:
         """Every tensor of the main graph (inputs, intermediates, outputs; initializers not), one mapping a feed.
 
