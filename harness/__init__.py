@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # what type checkers go by, and the list of what there is
     from driftnet.campaign.plan import Plan as Plan
     from driftnet.campaign.summary import Summary as Summary
+    from driftnet.commands.auditing import audit as audit
+    from driftnet.commands.checking import CheckSettings as CheckSettings
+    from driftnet.commands.checking import check as check
     from driftnet.commands.covering import coverage as coverage
     from driftnet.commands.fuzzing import fuzz as fuzz
     from driftnet.commands.fuzzing import generate as generate
     from driftnet.commands.linting import lint as lint
-    from driftnet.commands.models import CheckSettings as CheckSettings
-    from driftnet.commands.models import audit as audit
-    from driftnet.commands.models import check as check
     from driftnet.commands.reporting import report as report
     from driftnet.commands.saved import replay as replay
     from driftnet.commands.supporting import support as support

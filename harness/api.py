@@ -11,7 +11,12 @@ from driftnet.util.lazy import found, homes
 
 if TYPE_CHECKING:
     from driftnet.campaign.plan import Plan as Plan
+    from driftnet.commands.auditing import audit as audit
+    from driftnet.commands.auditing import audit_status as audit_status
     from driftnet.commands.bisecting import bisect as bisect
+    from driftnet.commands.checking import CheckSettings as CheckSettings
+    from driftnet.commands.checking import check as check
+    from driftnet.commands.checking import check_status as check_status
     from driftnet.commands.covering import coverage as coverage
     from driftnet.commands.fuzzing import Listener as Listener
     from driftnet.commands.fuzzing import fuzz as fuzz
@@ -22,15 +27,10 @@ if TYPE_CHECKING:
     from driftnet.commands.itself import targets as targets
     from driftnet.commands.linting import lint as lint
     from driftnet.commands.linting import lint_status as lint_status
-    from driftnet.commands.models import CheckSettings as CheckSettings
-    from driftnet.commands.models import Given as Given
-    from driftnet.commands.models import audit as audit
-    from driftnet.commands.models import audit_status as audit_status
-    from driftnet.commands.models import check as check
-    from driftnet.commands.models import check_status as check_status
-    from driftnet.commands.models import reduce as reduce
     from driftnet.commands.nights import merge_states as merge_states
     from driftnet.commands.nights import next_seed as next_seed
+    from driftnet.commands.reducing import Given as Given
+    from driftnet.commands.reducing import reduce as reduce
     from driftnet.commands.reporting import Answer as Answer
     from driftnet.commands.reporting import answers as answers
     from driftnet.commands.reporting import report as report

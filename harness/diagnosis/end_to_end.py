@@ -20,6 +20,9 @@ from driftnet.run.reference import ReferenceError
 
 TOP = 5
 """The largest of a vector of scores that are compared beside the very largest."""
+USABLE = 10.0
+"""Decibels of signal to noise below which an output is told to be of little use, however rightly it is quantized: an
+error of a third of what it should be."""
 
 Tensors = Mapping[str, np.ndarray]
 
@@ -92,6 +95,11 @@ def losses(observed: Sequence[Tensors], expected: Sequence[Tensors], leave_out: 
         for name in names
         if name not in leave_out
     ]
+
+
+def are_usable(table: Sequence[Loss]) -> bool:
+    """Whether every output is of use, by USABLE."""
+    return all(loss.sqnr_db >= USABLE for loss in table)
 
 
 def within(

@@ -60,6 +60,14 @@ def feeds_beside(path: Path, model: onnx.ModelProto, what: str, *made_of_it: Pat
     return tuple(feed for folder in folders for feed in read_feeds(folder, model, what, beside=True))
 
 
+def given_or_beside(
+    given: Path | str | None, path: Path, model: onnx.ModelProto, what: str, *made_of_it: Path
+) -> tuple[Feed, ...]:
+    """The "inputs" or "calibration" feeds that somebody gave, else `feeds_beside`; none where there are none. Raises
+    UserError as `read_feeds` does."""
+    return read_feeds(Path(given), model, what) if given else feeds_beside(path, model, what, *made_of_it)
+
+
 def demand_numbers(feeds: Sequence[Feed], what: str, *, finite: bool) -> None:
     """Raises UserError (kind "feed") where a feed holds NaN or infinity: whatever comes of that says nothing of who is
     fed it. Of what has not to be `finite` minus infinity is one of the numbers: masks hold it."""

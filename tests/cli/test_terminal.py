@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from driftnet.cli import main as cli
 from driftnet.cli.report import campaign, progress, tables
-from driftnet.commands import models
+from driftnet.commands import checking
 from driftnet.findings import corpus
 from rich.console import Console
 
@@ -240,5 +240,5 @@ def test_more_than_a_few_verdicts_end_with_a_line_that_sums_them_up():
 
 @pytest.mark.parametrize(("name", "called"), [("y", "output"), ("/bn2", "inner tensor")])
 def test_only_an_output_of_the_model_is_called_one(name, called):
-    said = models._told_apart(f"output {name!r} at [0] is 1.0, should be 2.0", {"/bn2"})
+    said = checking._told_apart(f"output {name!r} at [0] is 1.0, should be 2.0", {"/bn2"})
     assert said == f"{called} {name!r} at [0] is 1.0, should be 2.0"

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from driftnet import api
 from driftnet.cli.main import driftnet
 from driftnet.cli.report import tables
-from driftnet.commands import models
+from driftnet.commands import auditing
 from driftnet.diagnosis import audit
 from driftnet.model import graph as graphs
 from driftnet.model.case import Case
@@ -596,8 +596,8 @@ def test_made_up_inputs_tell_one_symbolic_dim_from_another(tmp_path):
     floating.graph.node[-1].input[0] = "x"
     for name, proto in {"float": floating, "right": reshaped(0), "wrong": reshaped(1)}.items():
         (tmp_path / f"{name}.onnx").write_bytes(proto.SerializeToString())
-    assert not models.audit(tmp_path / "float.onnx", tmp_path / "right.onnx")["problems"]
-    problems = models.audit(tmp_path / "float.onnx", tmp_path / "wrong.onnx")["problems"]
+    assert not auditing.audit(tmp_path / "float.onnx", tmp_path / "right.onnx")["problems"]
+    problems = auditing.audit(tmp_path / "float.onnx", tmp_path / "wrong.onnx")["problems"]
     assert "which" in [problem["culprit"]["node"] for problem in problems], problems
 
 
@@ -670,7 +670,7 @@ def test_the_range_of_a_relu_is_not_that_of_what_something_else_reads_too(runner
 def test_an_output_of_no_use_is_not_headlined_as_right(tmp_path):
     for name, proto in {"float": FLOAT, "right": fake_quantized(WEIGHTS, STEPS)}.items():
         (tmp_path / f"{name}.onnx").write_bytes(proto.SerializeToString())
-    result = models.audit(tmp_path / "float.onnx", tmp_path / "right.onnx")
+    result = auditing.audit(tmp_path / "float.onnx", tmp_path / "right.onnx")
     assert result["verdict"] == "agrees"
     for usable, head in {True: "agrees: 0 problems", False: "agrees, but of little use: 0 problems"}.items():
         console = Console(file=io.StringIO(), width=200)
@@ -703,7 +703,7 @@ def test_an_audit_takes_the_data_sets_beside_the_pair_and_says_what_is_made_up(t
     folder.mkdir()
     fed = np.full((2, WEIGHTS.shape[0]), 0.75, np.float32)
     (folder / "input_0.pb").write_bytes(numpy_helper.from_array(fed, "x").SerializeToString())
-    given = models.audit(float_model, quantized)
+    given = auditing.audit(float_model, quantized)
     assert (given["verdict"], given["made_up"]) == ("agrees", [])
 
 

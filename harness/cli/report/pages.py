@@ -8,7 +8,7 @@ from typing import Any
 
 from driftnet.cli.report import charts, tables
 from driftnet.cli.report.rendering import commands, rendered, shown
-from driftnet.commands.models import check_status, is_miscalibrated
+from driftnet.commands.checking import check_status, is_miscalibrated
 from driftnet.findings import corpus
 from driftnet.model.verdict import FAILURES, Word
 from driftnet.util.files import json_text, replace_text

@@ -1,4 +1,4 @@
-"""One model: checked on targets, audited against what it was quantized from, reduced."""
+"""One model, checked on targets."""
 
 import math
 import mmap
@@ -10,43 +10,26 @@ from typing import Any, cast
 
 import msgspec
 import numpy as np
-import onnx
 from driftnet.causes.host import host_of
-from driftnet.causes.lookup import recipe_facts
-from driftnet.causes.record import Status
-from driftnet.diagnosis import audit as audits
 from driftnet.diagnosis import check as checks
-from driftnet.diagnosis.end_to_end import Loss, within
+from driftnet.diagnosis.end_to_end import are_usable, within
 from driftnet.diagnosis.requantized import QUANTIZED_ALREADY
-from driftnet.diagnosis.synthetic_inputs import made_to_fit
-from driftnet.findings import arrange, corpus
-from driftnet.findings.explaining import Effort
+from driftnet.diagnosis.result import Diagnosis
+from driftnet.findings import corpus
 from driftnet.findings.issues import KnownIssue, issues
-from driftnet.findings.names import located_case, namesake
-from driftnet.findings.pipeline import examine, known_by
-from driftnet.findings.pursuing import Finding
 from driftnet.findings.telling import cause_as_met, note_of
-from driftnet.findings.trial import Trial, laid_out, plain_number, takes_samples
+from driftnet.findings.trial import Trial, plain_number, takes_samples
 from driftnet.model import external_data
 from driftnet.model.arrays import has_nan
-from driftnet.model.feeds import (
-    demand_dims,
-    feeds_beside,
-    free_sizes,
-    made_to_run,
-    made_up,
-    made_up_otherwise,
-    read_feeds,
-)
-from driftnet.model.inspect import Case, Feed, elements, graph_inputs, nodes
+from driftnet.model.feeds import demand_dims, given_or_beside, made_up, made_up_otherwise
+from driftnet.model.inspect import Case, Feed, graph_inputs
 from driftnet.model.verdict import FAILURES, Verdict, Word
 from driftnet.oracle.artifact.verified.calibration import CALIBRATED_ELSEWHERE, ranges_of
 from driftnet.oracle.tolerances.table import CUT_OFF, FOREIGN
-from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.run.runner import Runner
-from driftnet.run.share import MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS
+from driftnet.run.share import MEMORY_GIB, REAL_SECONDS
 from driftnet.targets import recipe
-from driftnet.targets.environments import Installed, resolve, where_seen
+from driftnet.targets.environments import Installed, resolve
 from driftnet.targets.interface import Target
 from driftnet.targets.recipe import Recipe
 from driftnet.targets.registry import DEFAULT_TARGETS
@@ -61,15 +44,6 @@ HELD = 4
 BUDGETS = (5.0, 27.0), (20.0, 115.0), (math.inf, 290.0)
 """(MiB of a model up to which, CPU seconds that a check of it may take): 30, 120 and 300 with what starting takes."""
 
-FEEDS, SAMPLES = 2, 8
-"""How many made-up feeds an artifact is audited on, and how many ranges are judged by, if they are small."""
-MANY_ELEMENTS = 2**14
-"""Elements of a feed, of which two tell as much of ranges as eight of small ones."""
-
-USABLE = 10.0
-"""Decibels of signal to noise below which an output is told to be of little use, however rightly it is quantized: an
-error of a third of what it should be."""
-
 SECONDS_A_GIB = 60.0
 """What a stage may take for the weights of a large model: quantizing them takes a third of that on a core to itself."""
 
@@ -78,7 +52,7 @@ RECIPE = '{"quantize": "offline"}'
 """What a person is shown a recipe by."""
 
 
-def _demand_mappings(dims: object, options: object) -> None:
+def demand_mappings(dims: object, options: object) -> None:
     demand_mapping(dims, "dims", '{"batch": 1}')
     demand_mapping(options, "options", RECIPE)
 
@@ -120,7 +94,7 @@ class CheckSettings:
     accept: str = ""
 
     def __post_init__(self) -> None:
-        _demand_mappings(self.dims, self.options)
+        demand_mappings(self.dims, self.options)
         demand_mapping(self.recipe, "recipe", RECIPE)
 
     def budget_of(self, case: Case) -> float:
@@ -155,7 +129,8 @@ def check(
     demand_dims(proto, settings.dims)
     if settings.out:
         make_folder(Path(settings.out))
-    feeds, samples = _fed(model, proto, settings.inputs, settings.calibration)
+    feeds = given_or_beside(settings.inputs, model, proto, "inputs")
+    samples = given_or_beside(settings.calibration, model, proto, "calibration")
     elsewhere = _calibrated_elsewhere(feeds, samples)  # of feeds that are made up nothing is
     invented = () if feeds else tuple(value.name for value in graph_inputs(proto))
     feeds = feeds or (made_up(proto, settings.dims),)
@@ -183,7 +158,7 @@ def check(
     result = judged(case)
     if invented and all(one["verdict"] == str(Word.INVALID) for one in result["targets"]):
         others = made_up_otherwise(proto, settings.dims)
-        with _runner(case, settings.timeout, settings.memory_gib) as runner:
+        with runner_for(case, settings.timeout, settings.memory_gib) as runner:
             other = next(filter(lambda feed: runner.reference.runs(replace(case, feeds=(feed,))), others), None)
         if other:
             feeds = (other,)
@@ -214,7 +189,7 @@ def _checked(
 ) -> dict[str, Any]:
     """What `check` gives, but for what is told of the inputs; `used` holds CPU seconds, up to what was told last; where
     inputs are calibrated `elsewhere`, and an output is lost by it, no word is said about the numbers that come out."""
-    with _runner(case, settings.timeout, settings.memory_gib) as runner:
+    with runner_for(case, settings.timeout, settings.memory_gib) as runner:
         results, before = list[dict[str, Any]](), runner.all_cpu_seconds
 
         def telling(text: str) -> None:
@@ -254,22 +229,11 @@ def is_miscalibrated(told: Mapping[str, Any]) -> bool:
     return bool(told["rule"] == CALIBRATED_ELSEWHERE)
 
 
-def _runner(case: Case, timeout: float, memory_gib: float) -> Runner:
+def runner_for(case: Case, timeout: float, memory_gib: float) -> Runner:
     """Workers that may use what is said, or more where `case` is a large model."""
     gib = external_data.outside(case.proto) / 2**30
     held = max(memory_gib, HELD * gib)
     return Runner(timeout=max(timeout, SECONDS_A_GIB * gib), memory_gib=held, hold_crashes=True)  # or none is known
-
-
-def _fed(
-    path: Path, model: onnx.ModelProto, inputs: Path | str | None, calibration: Path | str | None
-) -> tuple[tuple[Feed, ...], tuple[Feed, ...]]:
-    """The feeds and calibration feeds that somebody gave, or that lie beside the model; none where there are none."""
-    feeds, samples = (
-        read_feeds(Path(given), model, what) if given else feeds_beside(path, model, what)
-        for what, given in (("inputs", inputs), ("calibration", calibration))
-    )
-    return feeds, samples
 
 
 def _calibrated_elsewhere(feeds: Sequence[Feed], samples: Sequence[Feed]) -> list[str]:
@@ -294,7 +258,7 @@ def _recipes(target: Target, settings: CheckSettings) -> list[dict[str, Any]]:
     return [recipe.validated(target, {**(settings.recipe or {}), **recipe.parsed(target, settings.options)})]
 
 
-def _hand_over(folder: Path, installed: Installed, runner: Runner, **said: Any) -> None:
+def hand_over(folder: Path, installed: Installed, runner: Runner, **said: Any) -> None:
     """Write what a maintainer needs. It is imported here: with generators and all it takes a third of the time in which
     a small model is checked."""
     from driftnet.handover import handover
@@ -309,14 +273,14 @@ def _check_one(
     tell: Callable[[str], None],
     elsewhere: Sequence[str],
 ) -> dict[str, Any]:
-    runner, name, out = trial.runner, trial.target.name, Path(settings.out) if settings.out else None
+    runner, name = trial.runner, trial.target.name
     runs_before, cpu_before = runner.target_runs, runner.all_cpu_seconds
     known = {issue.id: issue.saved for issue in known_issues}
     checked = checks.check(
         trial, known_issues, seconds=settings.budget_of(trial.case), tell=lambda text: tell(f"{name}: {text}")
     )
     elsewhere = elsewhere if trial.calibrates else ()
-    usable = not trial.quantizes or _usable(checked.end_to_end)
+    usable = not trial.quantizes or are_usable(checked.end_to_end)
     nameless = checked.verdict.failed and checked.verdict.in_values and not checked.culprits
     if elsewhere and not usable and (nameless or checked.verdict.word is Word.AGREES):
         message = "no word on this target: by --calibration of other data an output is lost; bring both to one scale"
@@ -329,24 +293,7 @@ def _check_one(
     stages = {fault["stage"] for fault in result["faults"]}
     at_fault = stages.pop() if checked.verdict.failed and len(stages) == 1 else ""
     for diagnosis, fault in zip(checked.diagnoses, result["faults"]):
-        finding = diagnosis.examination.finding
-        if finding and settings.anonymize:
-            from driftnet.handover.anonymize import anonymized
-
-            finding, fault["reduced"]["remained"] = anonymized(finding, runner)
-        cures = [str(remedy) for remedy in diagnosis.remedies]
-        if saved := known.get(diagnosis.examination.known):
-            failing = finding.case if finding else trial.case
-            fault["note"], fault["cause"] = _said_of(saved, failing, trial), _cause_of(saved)
-        if out and finding:
-            folder = corpus.save(finding.to_save(), out)
-            shown = None if diagnosis.unlike else saved  # what only looks like a known one is no copy of it
-            _hand_over(folder, trial.installed, runner, known=shown, remedies=cures)
-            fault["reduced"]["path"] = str(folder)
-        elif out and saved and not diagnosis.unlike and not saved.rule:
-            folder = corpus.save(saved, out)
-            _hand_over(folder, trial.installed, runner, known=saved, remedies=cures)
-            fault["known_path"] = str(folder)
+        _complete(fault, diagnosis, known.get(diagnosis.examination.known), trial, settings)
     accepted = (
         bool(settings.accept)
         and checked.observation is not None
@@ -366,7 +313,7 @@ def _check_one(
         "recipe": dict(trial.recipe),
         **result,
         "at_fault": at_fault or checked.verdict.stage,
-        "cause": _cause_of(known[checked.known]) if checked.known in known else "",
+        "cause": cause_of(known[checked.known]) if checked.known in known else "",
         "calibrated_elsewhere": list(elsewhere),
         "nan_in_reference": [name for name in names if has_nan({name: run[name]} for run in right if name in run)],
         "usable": usable,
@@ -379,13 +326,40 @@ def _check_one(
     }
 
 
+def _complete(
+    fault: dict[str, Any], diagnosis: Diagnosis, saved: corpus.SavedCase | None, trial: Trial, settings: CheckSettings
+) -> None:
+    """Tell in `fault` what its cause is, where it is known by a saved case, and hand it over, where an `out` is given:
+    reduced, or as it is saved."""
+    finding, out = diagnosis.examination.finding, Path(settings.out) if settings.out else None
+    if finding and settings.anonymize:
+        from driftnet.handover.anonymize import anonymized
+
+        finding, fault["reduced"]["remained"] = anonymized(finding, trial.runner)
+    if saved:
+        fault["note"] = _said_of(saved, finding.case if finding else trial.case, trial)
+        fault["cause"] = cause_of(saved)
+    if not out:
+        return
+    cures = [str(remedy) for remedy in diagnosis.remedies]
+    if finding:
+        folder = corpus.save(finding.to_save(), out)
+        shown = None if diagnosis.unlike else saved  # what only looks like a known one is no copy of it
+        hand_over(folder, trial.installed, trial.runner, known=shown, remedies=cures)
+        fault["reduced"]["path"] = str(folder)
+    elif saved and not diagnosis.unlike and not saved.rule:
+        folder = corpus.save(saved, out)
+        hand_over(folder, trial.installed, trial.runner, known=saved, remedies=cures)
+        fault["known_path"] = str(folder)
+
+
 def _told_apart(message: str, inner: Collection[str]) -> str:
     """A message that calls no tensor an output that is none of the model, but of a part that was cut out."""
     said = re.match(r"output '([^']*)'", message)
     return f"inner tensor{message.removeprefix('output')}" if said and said[1] in inner else message
 
 
-def _cause_of(saved: corpus.SavedCase) -> str:
+def cause_of(saved: corpus.SavedCase) -> str:
     """The id of the cause of a case, by which people are told of it; its own where it has none."""
     return saved.cause.id if saved.cause else saved.id
 
@@ -409,236 +383,3 @@ def _blame(verdict: Verdict, target: str) -> str:
         return "model"
     broke = verdict.word is Word.ABSTAINS and verdict.message.startswith("the reference")
     return "reference" if broke else ""
-
-
-def audit(
-    model: Path | str,
-    quantized: Path | str,
-    *,
-    inputs: Path | str | None = None,
-    timeout: float = REAL_SECONDS,
-    memory_gib: float = MEMORY_GIB,
-) -> dict[str, Any]:
-    """Whether the ONNX model in `quantized` is a right quantization of that in `model`, and executed as written.
-
-    inputs   feeds for both; without them the data sets beside an only model are taken, else some are made up, in the
-             ranges that the artifact rounds its inputs to, whose symbolic dims differ if the model takes them
-
-    Raises UserError for files and feeds that cannot be used, for models whose inputs or outputs differ, and where
-    nothing is quantized.
-    """
-    path, made = Path(model), Path(quantized)
-    misdeclared: list[str] = []
-    proto, other = (corpus.read_given(each, tell=misdeclared.append) for each in (path, made))
-    audits.check_pair(proto, other)
-    given = read_feeds(Path(inputs), proto, "inputs") if inputs else feeds_beside(path, proto, "inputs", made)
-    with Runner(timeout=timeout, memory_gib=memory_gib) as runner:
-        if given:
-            found = audits.audit(proto, other, given, runner, alike=True)
-        else:
-            feeds = made_to_fit(_feeds_that_run(proto, runner), proto, other, runner)
-            found = audits.audit(proto, other, feeds[:FEEDS], runner, more=feeds[FEEDS:])
-        return {
-            "verdict": str(found.verdict),
-            "made_up": [] if given else [value.name for value in graph_inputs(proto)],
-            "misdeclared": [*dict.fromkeys(misdeclared)],
-            "problems": [
-                {name: getattr(problem, name) for name in ("question", "where", "error", "bound", "message")}
-                | {"culprit": dict(zip(("node", "op_type"), problem.culprit))}
-                for problem in found.problems
-            ],
-            "compared": found.vouched,
-            "preprocessed": found.preprocessed,
-            "unmatched": [{"node": name, "op_type": operator} for name, operator in found.unmatched],
-            "end_to_end": [loss.as_json() for loss in found.end_to_end],
-            "usable": _usable(found.end_to_end),
-            "layers": [loss.as_json() for loss in found.layers],
-            "in_float": [layer.as_json() for layer in found.in_float],
-            "vanishing": list(found.vanishing),
-            "joins_in_float": [loss.as_json() for loss in found.joins_in_float],
-            "notes": [f"{problem.question} {problem.where}: {problem.message}" for problem in found.notes],
-            "tolerated": found.tolerated,
-            "excused": dict(found.excused),
-            "network_isolated": runner.network_isolated,
-        }
-
-
-def _usable(table: Sequence[Loss]) -> bool:
-    return all(loss.sqnr_db >= USABLE for loss in table)
-
-
-def audit_status(result: Mapping[str, Any]) -> int:
-    """The exit status of `audit`: 1 for a problem, 2 when too little could be compared to say that there is none."""
-    return {str(Word.AGREES): 0, str(Word.ABSTAINS): 2}.get(result["verdict"], 1)
-
-
-def _feeds_that_run(model: onnx.ModelProto, runner: Runner) -> list[Feed]:
-    """Feeds for an audit. Of equal dims none is told from another, but some models take no others."""
-    names = dict.fromkeys(d.dim_param for v in graph_inputs(model) for d in v.type.tensor_type.shape.dim if d.dim_param)
-    usual = (2, 2)
-    unlike: dict[str, int] = {name: 2 + k for k, name in enumerate(names)}
-    ways = [(unlike, usual), *((dict[str, int](), free) for free in (usual, *free_sizes(model, {})))]
-    first = made_up(model, ways[0][0])
-    case = Case(model.SerializeToString(), (first,))
-
-    def fits(sizes: Mapping[str, int], free: tuple[int, int]) -> bool:
-        return runner.reference.runs(replace(case, feeds=(made_up(model, sizes, free=free),)))
-
-    sizes, free = next((way for way in ways if fits(*way)), ({}, usual))
-    count = SAMPLES if sum(x.size for x in first.values()) < MANY_ELEMENTS else FEEDS
-    return [made_up(model, sizes, seed, free=free) for seed in range(count)]
-
-
-@dataclass(frozen=True)
-class Given:
-    """What a model is reduced with, each as in `CheckSettings`."""
-
-    inputs: Path | str | None = None
-    calibration: Path | str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
-    dims: Mapping[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        _demand_mappings(self.dims, self.options)
-
-
-def reduce(
-    path: Path | str,
-    *,
-    target: str = "",
-    given: Given | None = None,
-    budget: float = 60.0,
-    out: Path | str,
-    python: str | None = None,
-    timeout: float = SAVED_SECONDS,
-    tell: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any]:
-    """Reduce a saved case, or a model on the inputs that are given, lie beside it or are made up, and write the result
-    below `out`, ready to be handed over.
-
-    given    of a model;   budget   CPU seconds;   tell   hears what is being done, for people
-
-    Of a cause its smallest case is reduced ("of"); a case that has the cause's digits, and is not that one, is told
-    ("not"). What is left may show otherwise than what was given, and be called otherwise ("renamed"); then it is asked
-    by which cause it is known ("cause", "" for none). A saved case of a target that is not installed runs on the newest
-    release that it was seen in. Raises UserError when the case does not fail: there is nothing to reduce then; when
-    `out` cannot be written; and for inputs or options beside a saved case, which has its own.
-    """
-    name, out, misdeclared, given = Path(path), Path(out), list[str](), given or Given()
-    path = located_case(name)
-    before = corpus.load(path) if path.is_dir() else None
-    if before and given != Given():
-        what = f"{path} is a saved case, which has inputs and options of its own"
-        raise UserError(what, hint=f"of its model alone: driftnet reduce {path}/model.onnx ...", kind="option")
-    if before:
-        case, chosen = before.case, before.recipe
-        word = target or (before.target if python else where_seen(before.target, before.seen))
-    else:
-        proto = corpus.read_given(path, entire=False, tell=misdeclared.append)
-        demand_dims(proto, given.dims)
-        feeds, samples = _fed(path, proto, given.inputs, given.calibration)
-        case = external_data.case(proto, path, feeds or (made_up(proto, given.dims),), samples)
-        if not feeds:
-            with _runner(case, timeout, MEMORY_GIB) as runner:
-                fed = made_to_run(proto, given.dims, lambda feed: runner.reference.runs(replace(case, feeds=(feed,))))
-            case = replace(case, feeds=(fed,))
-        chosen, word = {}, target or DEFAULT_TARGETS[0]
-    installed, other = resolve(word, python=python), namesake(name, path)
-    if given.options:
-        chosen = recipe.validated(installed.target, recipe.parsed(installed.target, given.options))
-    make_folder(out)
-    with _runner(case, timeout, MEMORY_GIB) as runner:
-        trial, cpu_before = Trial(case, installed, chosen, runner), runner.all_cpu_seconds
-        verdict, finding = _reduced(trial, before, budget, tell)
-        if finding is None:
-            raise _nothing_to_reduce(f"{word} {verdict.word} on {path}", verdict, path, before)
-        found = finding.to_save()
-        folder = corpus.save(_with_what_is_known(before, found) if before else found, out)
-        if before and before.cause and _is_the_same(before, finding, runner):
-            loose = corpus.load(folder)
-            folder = folder if loose.cause else arrange.found(loose, arrange.of_the_same(before.cause, before.id), out)
-        _hand_over(folder, installed, runner)
-        renamed = "" if before and found.id == before.id else found.id
-        known = known_by(finding, issues(corpus.OWN), runner, Effort()) if renamed else None
-        return {
-            "path": str(folder),
-            "of": str(path),
-            "renamed": renamed,
-            "cause": _cause_of(known.saved) if known else "",
-            **({"not": f"{other.name}, which has these digits too: name it whole"} if other else {}),
-            "target": f"{installed.target.name}=={installed.release}",
-            "nodes": nodes(finding.case),
-            "elements": elements(finding.case),
-            "target_runs": runner.target_runs,
-            "cpu_seconds": round(runner.all_cpu_seconds - cpu_before, 2),
-            "interrupted": finding.ended == INTERRUPTED,
-            "unfinished": found.unfinished,
-            "network_isolated": runner.network_isolated,
-            **({"misdeclared": misdeclared} if misdeclared else {}),
-        }
-
-
-def _reduced(
-    trial: Trial, before: corpus.SavedCase | None, budget: float, tell: Callable[[str], None]
-) -> tuple[Verdict, Finding | None]:
-    """The verdict on a saved case, or on a model, and what is left of it where it fails."""
-    runner = trial.runner
-    if before is None:  # a model may be so deep that only its windows tell
-        checked = checks.check(trial, (), seconds=budget, tell=tell)
-        findings = (diagnosis.examination.finding for diagnosis in checked.diagnoses)
-        return checked.verdict, next((finding for finding in findings if finding), None)
-    from driftnet.handover.control import tries_of
-
-    allowance, runs = runner.allow(budget), runner.target_runs
-
-    def going_on() -> bool:
-        tell(f"{runner.target_runs - runs} runs, {allowance.left:.0f} CPU seconds left")
-        return False
-
-    for one in laid_out(trial, tries_of(before)):  # it may show in some runs only
-        examined = examine(one, effort=Effort(seconds=allowance.left, stop=going_on))
-        if examined.finding or allowance.spent:
-            break
-        runner.turn()
-    return examined.verdict, examined.finding
-
-
-def _nothing_to_reduce(what: str, verdict: Verdict, path: Path, before: corpus.SavedCase | None) -> UserError:
-    from driftnet.handover.control import tries_of
-
-    if before and before.status == Status.FLAKY:
-        message = f"nothing to reduce: {path} did not fail in {tries_of(before)} runs, or not again"
-        message += f"; of {before.runs} runs it showed in {before.reproduced} when it was saved"
-        hint = f"try again, or see how often it fails here: driftnet replay {path} --runs 50"
-    elif verdict.failed:
-        message, hint = (
-            f"{what}, but not when it was run again: {verdict.message}",
-            "give it more --budget or --timeout",
-        )
-    else:
-        message = f"nothing to reduce: {what}" + (f": {verdict.message}" if verdict.message else "")
-        hint = "give --target another target or release"
-        if not path.is_dir():
-            hint += ", or your own inputs and options: --inputs, --dim, --option"
-            hint += f"; a part may fail where the whole agrees: driftnet check {path} --out FOLDER reduces those"
-    return UserError(message, hint=hint, kind="case")
-
-
-def _is_the_same(before: corpus.SavedCase, finding: Finding, runner: Runner) -> bool:
-    """Whether what was reduced anew fails alike, and still meets the condition that was learned of the case it was made
-    of."""
-    trigger = before.cause and before.cause.of_case(before.id).trigger
-    if not trigger or before.coarse != finding.signature.coarse:  # the target is part of that
-        return False
-    from driftnet.learning.experiment import computed
-
-    host = host_of(finding.case, computed(finding.case, runner.reference))
-    return bool(trigger.matches(host, recipe_facts(finding.installed.target, finding.recipe)))
-
-
-def _with_what_is_known(before: corpus.SavedCase, found: corpus.SavedCase) -> corpus.SavedCase:
-    """`found`, with what people have said of `before` where it is the same bug."""
-    if before.fine != found.fine:
-        return found
-    known = {name: getattr(before, name) or getattr(found, name) for name in ("note", "upstream", "not_seen")}
-    return replace(found, seen=tuple(dict.fromkeys((*before.seen, *found.seen))), **known)
