@@ -53,6 +53,7 @@ RECIPE = '{"quantize": "offline"}'
 
 
 def demand_mappings(dims: object, options: object) -> None:
+    """Raise UserError (kind "option") unless both are mappings, as a caller in Python may get wrong."""
     demand_mapping(dims, "dims", '{"batch": 1}')
     demand_mapping(options, "options", RECIPE)
 

@@ -33,11 +33,9 @@ from driftnet.model.verdict import Kind, Verdict, Word
 from driftnet.model.windows import Judged, survey
 from driftnet.oracle.artifact.verified.calibration import CALIBRATED_ELSEWHERE, RANGE, Calibration, Range, ranges_of
 from driftnet.oracle.artifact.verified.comparison import Problem, label
-from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.execution import execution, nodes_as_written, saturates
 from driftnet.oracle.artifact.verified.range_outliers import moved_from
 from driftnet.oracle.artifact.verified.ranges import stated_ranges
-from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare, compare_form
 from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
@@ -425,7 +423,7 @@ def _as_written(window: Case, engine: Installed, runner: Runner) -> Verdict:
             if any(is_ill(allowed.balls[name]) for name in problems):
                 verdict = Verdict(Word.ABSTAINS, rule=" and ".join(sorted(rules)))
             continue
-        if saturates(Numbers(read_artifact(graph), strict.balls)):
+        if saturates(graph, strict.balls, problems.keys()):
             return Verdict(Word.ABSTAINS, rule=saturation.RULE)
         worst = min(problems.values(), key=lambda problem: problem.mild)
         kind, message = Kind.OFF_BY_ONE_STEP, worst.message

@@ -24,8 +24,8 @@ from tests.support.endless_target import DEEDS, ENDLESS, ENDLESS_IN_PARTS, LATE,
 
 SECONDS = 0.8
 ONE = np.ones(1, np.float32)
-MORE = 0.4
-"""CPU seconds for ending what is cut off, for the reference and for templates that are read in."""
+MORE = 0.3
+"""For ending what is cut off, for the reference and for templates that are read in: of the CPU time of starting."""
 
 
 @pytest.fixture
@@ -35,6 +35,12 @@ def patient():
         runner.observe(models.relu(), trial(runner, "shout").installed, {}, timeout=0.01)
         runner.reference.run(models.relu())
         yield runner
+
+
+@pytest.fixture
+def most(patient):
+    """CPU seconds that may be used under a budget of SECONDS, on this machine."""
+    return SECONDS + MORE * patient.all_cpu_seconds
 
 
 @pytest.fixture
@@ -50,10 +56,10 @@ def trial(runner, deed, target=ENDLESS):
 
 
 @pytest.mark.parametrize("deed", DEEDS)
-def test_a_check_ends_at_its_budget(patient, deed):
+def test_a_check_ends_at_its_budget(patient, most, deed):
     begun, before = time.monotonic(), patient.all_cpu_seconds
     verdict = check(trial(patient, deed), (), seconds=SECONDS).verdict
-    assert patient.all_cpu_seconds - before < SECONDS + MORE
+    assert patient.all_cpu_seconds - before < most
     assert patient.all_cpu_seconds - before > SECONDS or time.monotonic() - begun >= PATIENCE * SECONDS
     assert (verdict.word, verdict.rule) == (Word.ABSTAINS, BUDGET)
     assert "the budget was spent before the model was judged: execute was cut off after" in verdict.message
@@ -88,13 +94,13 @@ def test_a_failure_that_was_seen_again_is_one_though_no_time_is_left_to_reduce_i
     assert checked.diagnoses[0].examination.finding is None
 
 
-def test_a_reduction_ends_at_its_effort_with_what_it_has(patient):
+def test_a_reduction_ends_at_its_effort_with_what_it_has(patient, most):
     relus = [helper.make_node("Relu", ["x"], ["m"]), helper.make_node("Relu", ["m"], ["y"])]
     two = models.case(relus, {"x": ONE}, outputs=[("y", TensorProto.FLOAT, (1,))])
     asked = replace(trial(patient, "", ENDLESS_IN_PARTS), case=two)
     before = patient.all_cpu_seconds
     finding = examine(asked, effort=Effort(seconds=SECONDS)).finding
-    assert SECONDS < patient.all_cpu_seconds - before < SECONDS + MORE
+    assert SECONDS < patient.all_cpu_seconds - before < most
     assert finding.ended == UNFINISHED
     assert len(finding.case.proto.graph.node) == 2, "what it was cut off from counts as seen"
 

@@ -237,8 +237,8 @@ def _rounded(x: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
 
 def _saturates(run: Run, node: Node) -> bool:
     """Whether the machine may cut a pair of products of `node`."""
-    model = run.question.graph
-    if not formulas.has_weights(model, node) or (run.scheme.activation_codes or (-1,))[0] < 0:
+    model, held = run.question.graph, run.scheme.weight_codes
+    if not formulas.has_weights(model, node) or run.scheme.activation_codes is None or held is None or held[0] >= 0:
         return False
     codes = np.abs(model.constants[node.inputs[1]] / formulas.weight_scales(model, node, run.scheme)).max()
     step, x = run.steps[node.inputs[0]], run.values[node.inputs[0]]

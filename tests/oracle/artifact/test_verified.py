@@ -14,11 +14,12 @@ from driftnet.model.graph import Node
 from driftnet.model.verdict import Kind, Word
 from driftnet.oracle.artifact.verified import tier as artifact
 from driftnet.oracle.artifact.verified.calibration import Calibration, calibration_of
-from driftnet.oracle.artifact.verified.execution import execution
+from driftnet.oracle.artifact.verified.execution import execution, saturates
 from driftnet.oracle.artifact.verified.messages import channels_told
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
+from driftnet.oracle.exemptions import saturation
 from driftnet.oracle.judge import judge
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme.folding import fold
@@ -96,6 +97,29 @@ def problems(nodes=QDQ, floating=FLOAT, calibration=None, **changed):
     graph = graphs.read(model(nodes, **{**CONSTANTS, "b": B, **changed}))
     found = compare(graphs.read(floating), graph, [evaluate(graph, {"x": X}).balls], calibration)
     return [(problem.question, problem.where) for problem in found.problems]
+
+
+@pytest.mark.parametrize(
+    ("form", "activations", "weights", "feature", "cut"),
+    [
+        ("QDQ", np.uint8, CODES, "avx2", True),
+        ("QDQ", np.int8, CODES, "avx2", True),  # onnxruntime makes these unsigned
+        ("QDQ", np.int8, W, "avx2", True),
+        ("QDQ", np.int8, CODES // 2, "avx2", False),
+        ("QDQ", np.int8, CODES, "avx512_vnni", False),
+        ("QOperator", np.uint8, CODES, "avx2", True),
+        ("QOperator", np.int8, CODES, "avx2", False),
+        ("dynamic", np.uint8, CODES, "avx2", True),
+    ],
+)
+def test_products_are_cut_of_unsigned_codes_and_of_signed_ones_that_are_held_as_floats(
+    monkeypatch, form, activations, weights, feature, cut
+):
+    monkeypatch.setattr(saturation, "cpu_features", lambda: (feature,))
+    zero = activations(np.iinfo(activations).max // 2 + 1 if activations is np.uint8 else 0)
+    nodes = [node for node in FORMS[form] if weights is not W or "wd" not in node[2]]
+    graph = graphs.read(model(nodes, **{**CONSTANTS, "xz": zero, "yz": zero, "wq": weights, "wd": W, "b": B}))
+    assert saturates(graph, evaluate(graph, {"x": X}).balls, ["y"]) is cut
 
 
 COMPUTED = [

@@ -221,8 +221,7 @@ def _executed(
         if name not in graph.outputs:
             verdicts[place] = abstains(TIER, place, "the artifact has no such output", [])
         elif problem:
-            numbers = Numbers(read_artifact(graph), evaluations[feed].balls)
-            if saturation.RULE in question.exceptions and saturates(numbers):
+            if saturation.RULE in question.exceptions and saturates(graph, evaluations[feed].balls, [name]):
                 verdicts[place] = agrees(TIER, place, rule=saturation.RULE)
             else:
                 excused = documented.excuse(question, graph, place, TIER)
