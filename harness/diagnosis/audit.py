@@ -33,7 +33,7 @@ from driftnet.model.verdict import Kind, Verdict, Word
 from driftnet.model.windows import Judged, survey
 from driftnet.oracle.artifact.verified.calibration import CALIBRATED_ELSEWHERE, RANGE, Calibration, Range, ranges_of
 from driftnet.oracle.artifact.verified.comparison import Problem, label
-from driftnet.oracle.artifact.verified.execution import execution, nodes_as_written, saturates
+from driftnet.oracle.artifact.verified.execution import execution, nodes_as_written
 from driftnet.oracle.artifact.verified.range_outliers import moved_from
 from driftnet.oracle.artifact.verified.ranges import stated_ranges
 from driftnet.oracle.artifact.verified.tier import compare, compare_form
@@ -420,11 +420,9 @@ def _as_written(window: Case, engine: Installed, runner: Runner) -> Verdict:
             continue
         allowed = evaluate(rewritten, feed) if rules else strict
         if rules and not execution(rewritten, allowed, feed, outputs).problems:
-            if any(is_ill(allowed.balls[name]) for name in problems):
+            if saturation.RULE in rules or any(is_ill(allowed.balls[name]) for name in problems):
                 verdict = Verdict(Word.ABSTAINS, rule=" and ".join(sorted(rules)))
             continue
-        if saturates(graph, strict.balls, problems.keys()):
-            return Verdict(Word.ABSTAINS, rule=saturation.RULE)
         worst = min(problems.values(), key=lambda problem: problem.mild)
         kind, message = Kind.OFF_BY_ONE_STEP, worst.message
         if not worst.mild:

@@ -213,21 +213,25 @@ def _with_what_vanishes(trial: Trial, checked: Checked) -> Checked:
 
 
 def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
-    """`checked` with what the kernels cost by whose rounding something was excused: of the output that they move most,
-    how far they do, and how far off it is without them."""
+    """`checked` with what the kernels and the documented behaviour cost by which something was excused, and without
+    which there are options: of the output that they move most, how far they do, and how far off it is without them."""
     named = {verdict.rule for verdict in (checked.verdict, *(judged.verdict for judged in checked.judged))}
-    costs = []
-    for kernel in kernels.used(inquiry.trial):
-        if kernel.name not in named:
+    trial, costs = inquiry.trial, []
+    avoided = {kernel.name: kernel.without for kernel in kernels.used(trial)}
+    avoided |= {
+        rule.name: rule.without for rule in trial.target.exceptions if rule.without and rule.holds(trial.options)
+    }
+    for name, without in avoided.items():
+        if name not in named:
             continue
         with contextlib.suppress(ExhaustedError):
-            _, seen = inquiry.watch(with_options(inquiry.trial, kernel.without))
+            _, seen = inquiry.watch(with_options(trial, without))
             moved = losses(checked.outputs, seen.outputs, checked.random) if seen and seen.outputs else []
             worst = max(moved, key=lambda row: row.change, default=None)
             if worst and worst.change:
-                right = losses(seen.outputs if seen else (), inquiry.trial.runner.reference.run(inquiry.case).outputs)
+                right = losses(seen.outputs if seen else (), trial.runner.reference.run(inquiry.case).outputs)
                 left = next((row.change for row in right if row.output == worst.output), math.inf)
-                costs.append(Cost(kernel.name, worst.output, worst.change, left, dict(kernel.without)))
+                costs.append(Cost(name, worst.output, worst.change, left, dict(without)))
     verdict = checked.verdict
     if verdict.word is Word.AGREES and (dear := next((c for c in costs if c.moved >= LOST > 2 * c.left), None)):
         message = f"right by the rules, but not usable: {dear}"

@@ -37,11 +37,9 @@ from driftnet.oracle.artifact import reach
 from driftnet.oracle.artifact.simulated import tier as simulation
 from driftnet.oracle.artifact.simulated.weights import dequantized, misquantized, with_and_without_wrong
 from driftnet.oracle.artifact.verified import tier as artifact
-from driftnet.oracle.artifact.verified.execution import saturates
 from driftnet.oracle.ball_arithmetic import ball
-from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.ball_arithmetic.quantized import along
-from driftnet.oracle.exemptions import documented, saturation, underspecified
+from driftnet.oracle.exemptions import documented, underspecified
 from driftnet.oracle.question.answers import Decide, abstains, agrees
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme import formulas
@@ -345,13 +343,7 @@ def _excused(question: Question, place: Place, verdict: Verdict) -> Verdict:
     """`verdict`, unless the target documents to round what the model as written does not."""
     if verdict.word is not Word.DIVERGES:
         return verdict
-    if excused := documented.excuse(question, question.graph, place, verdict.tier):
-        return excused
-    if saturation.RULE in question.exceptions and saturation.is_possible():
-        balls = evaluate(question.graph, question.case.feeds[place[0]]).balls
-        if saturates(question.graph, balls, place[1:]):
-            return agrees(verdict.tier, place, rule=saturation.RULE)
-    return verdict
+    return documented.excuse(question, question.graph, place, verdict.tier) or verdict
 
 
 def _one_step(question: Question, place: Place, verdict: Verdict) -> Verdict:

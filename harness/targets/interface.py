@@ -53,7 +53,8 @@ class Rule:
     """Documented behaviour that is no bug: a refusal, or an exception the oracle has to make.
 
     pattern is searched (re.MULTILINE) in the message and native log of `stage`; source says where it is documented.
-    It is so only where each option named in `when` has one of the values given there.
+    It is so only where each option named in `when` has one of the values given there. An exception that takes its toll
+    of an output may have options `without` which it does not.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Rule:
     pattern: str
     source: str
     when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    without: Mapping[str, Any] = field(default_factory=dict)
 
     def holds(self, options: Options) -> bool:
         return all(options.get(name) in values for name, values in self.when.items())

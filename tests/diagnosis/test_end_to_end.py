@@ -20,6 +20,7 @@ from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.model.windows import Judged
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.targets.environments import resolve
+from driftnet.targets.interface import Rule
 from onnx import TensorProto, helper
 
 from tests.support import models
@@ -365,15 +366,19 @@ def test_what_no_time_was_left_to_look_for_is_undecided(runner, monkeypatch, cut
     assert ("first at tensor 't16'" in verdict.message) is known, verdict.message
 
 
-def told(runner, monkeypatch, x, off, *, without=None, part, whole=WRONG):
+def told(runner, monkeypatch, x, off, *, without=None, part, whole=WRONG, rule=""):
     """What check says of Neg(Relu(x)) on a target whose Relu is by `off` too large, unless it runs with the options
-    `without`; and whose parts and whole are judged as told."""
+    `without`, for a kernel, or for what it declares by the name of a `rule`; and whose parts and whole are judged as
+    told."""
     nodes = [helper.make_node("Relu", ["x"], ["p"], name="relu"), helper.make_node("Neg", ["p"], ["y"])]
     case = models.case(nodes, {"x": np.full(4, x, np.float32)}, outputs=[("y", TensorProto.FLOAT, (4,))])
     trial = Trial(case, resolve("mnn"), {}, runner)
     if without:
         kernel = replace(trial.target.kernels[-1], operators=frozenset({"Relu"}), without=without)
         target = replace(trial.target, kernels=(kernel,))
+        if rule:
+            declared = Rule(rule, "execute", "", "https://example.org", without=without)
+            target = replace(target, kernels=(), exceptions=(declared,))
         trial = replace(trial, installed=replace(trial.installed, target=target))
 
     def watched(trial, **more):
@@ -396,6 +401,18 @@ OF_USE = pytest.mark.parametrize(
     ("x", "off", "usable"), [(1, 0.1, True), (1, 3, False), (0, 1e-4, True), (0, 3, False)]
 )
 """An element, how far its Relu is off, and whether what comes out is of use: against zeros the error itself counts."""
+
+
+@OF_USE
+def test_what_is_documented_and_takes_an_output_away_is_told_with_the_options_that_end_it(
+    runner, monkeypatch, x, off, usable
+):
+    without, excused = {"disabled_kernels": ["Winograd"]}, Verdict(Word.AGREES, Tier.ARTIFACT, rule="cut")
+    checked = told(runner, monkeypatch, x, off, without=without, part=excused, whole=excused, rule="cut")
+    assert (checked.verdict.word, checked.verdict.rule) == (Word.AGREES if usable else Word.DIVERGES, "cut")
+    assert (checked.costs[0].kernel, checked.costs[0].options) == ("cut", without)
+    said = "cut costs" in checked.verdict.message and "gone with disabled_kernels" in checked.verdict.message
+    assert said is usable, checked.verdict.message  # else it is said which nodes take it away
 
 
 @OF_USE

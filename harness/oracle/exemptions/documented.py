@@ -10,6 +10,7 @@
                         and joined with their constants: its result is off by some float32 roundings of 8-bit codes
     reciprocal-range    a DynamicQuantizeLinear multiplies by 1/255 instead of dividing: where the zero point is on a
                         tie, as of a range from -a to a, it is either
+    u8s8-saturation     pairs of products of 8-bit codes are cut at 16 bits, of which sums lose so much at most
     half-precision      whatever is float32 may be held and computed in float16
 
     approximation       results of operators that the target names are off by what it says of them, in float32: of
@@ -35,6 +36,7 @@ from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.ball_arithmetic.functions import looser
 from driftnet.oracle.ball_arithmetic.recurrent import LOOSE
 from driftnet.oracle.ball_arithmetic.rules import rule
+from driftnet.oracle.exemptions import saturation
 from driftnet.oracle.question.answers import abstains, agrees
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme.precomputed import folded
@@ -120,6 +122,9 @@ def documented(
             inputs[0] = f"{node.outputs[0]}/range"
             nodes.append(Node(INEXACT, node.inputs[:1], (inputs[0],), {"error": 0.0}))
         nodes.append(replace(node, inputs=tuple(inputs)))
+        if saturation.RULE in exceptions and (less := saturation.cut(graph, outer, f"{node.outputs[0]}/whole")):
+            names.add(saturation.RULE)
+            nodes[-1:] = replace(nodes[-1], outputs=(less.inputs[0], *node.outputs[1:])), less
         rule = ""
         error: Declared = (approximations or {}).get(node.op, 0.0)
         if error:

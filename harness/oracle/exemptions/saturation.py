@@ -5,11 +5,27 @@ it, by this name. Signed activations that are dequantized and quantized again ar
 onnxruntime rewrites them to unsigned ones first (QDQS8ToU8Transformer).
 """
 
+import numpy as np
+from driftnet.model.graph import Graph, Node
+from driftnet.model.operators import WEIGHTED
+from driftnet.oracle.ball_arithmetic.ball import Ball, is_float, widened
+from driftnet.oracle.ball_arithmetic.rules import rule
 from driftnet.util.machine import cpu_features
 
 RULE = "u8s8-saturation"
 WIDE_KERNELS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimd"})
 LARGEST = 2**15 - 1
+CUT = "driftnet.Cut"
+"""A result that is off by what pairs of the products that it sums lose. Its operands are that result, the codes of
+activations and those of weights, or constant floats, and the scales of the two and of the result, if they have any."""
+OPERANDS = {
+    "ConvInteger": (0, 1),
+    "MatMulInteger": (0, 1),
+    "QLinearConv": (0, 3, 1, 4, 6),
+    "QLinearMatMul": (0, 3, 1, 4, 6),
+    "com.microsoft.QGemm": (0, 3, 1, 4, 7),
+}
+"""Where operators that act on codes have these."""
 
 
 def is_possible() -> bool:
@@ -20,3 +36,78 @@ def is_possible() -> bool:
 def saturates(activation: float, weight: float) -> bool:
     """Whether this machine may cut a pair of products of codes that are at most so large, by magnitude."""
     return is_possible() and 2 * activation * weight > LARGEST
+
+
+def cut(graph: Graph, node: Node, exact: str) -> Node | None:
+    """What makes the first result of `node` on this machine of the `exact` one; None where it has no integer kernel."""
+    if not is_possible():
+        return None
+    operands: tuple[str, ...]
+    held = node.op in WEIGHTED - {"ConvTranspose"}  # for which no runtime has an integer kernel
+    if held:
+        data, weights = (graph.producers.get(name) for name in node.inputs[:2])
+        if data is None or data.op != "DequantizeLinear":
+            return None
+        codes, scale = weights.inputs[:2] if weights and weights.op == "DequantizeLinear" else (node.inputs[1], "")
+        operands = (data.inputs[0], codes, data.inputs[1], scale)
+    elif node.op in OPERANDS:
+        operands = tuple(map(node.input, OPERANDS[node.op]))
+    else:
+        return None
+    layout = {"slides": "Conv" in node.op, "flipped": bool(node.attributes.get("transB", 0)), "held": held}
+    return Node(CUT, (exact, *operands), node.outputs[:1], {**layout, "factor": node.attributes.get("alpha", 1.0)})
+
+
+@rule(CUT)
+def off_by_what_is_cut(
+    x: Ball,
+    a: Ball,
+    w: Ball,
+    a_scale: Ball | None = None,
+    w_scale: Ball | None = None,
+    x_scale: Ball | None = None,
+    *,
+    slides: bool,
+    flipped: bool,
+    held: bool,
+    factor: float,
+) -> Ball:
+    """x, as far off as `lost` says for weights w.
+
+    slides   w is [M, C / groups, ...], else [..., K, N], or [..., N, K] if it is `flipped`;   held   a stands as floats
+             around the operator, so that s8 becomes u8;   factor   of the product
+    """
+    unsigned = a.dtype == np.uint8 or (a.dtype == np.int8 and held)
+    if not unsigned or not (w.dtype == np.int8 or (held and is_float(w.dtype))) or not w.numbers.ndim:
+        return x
+    codes, step = w.numbers, np.ones(1) if w_scale is None else w_scale.numbers.ravel()
+    if w.dtype != np.int8:  # the runtime rounds these itself, to codes of which the largest is 127
+        step = np.abs(codes).max(initial=np.finfo(np.float32).tiny, keepdims=True).ravel() / np.iinfo(np.int8).max
+        codes = codes / step
+    rows = codes.reshape(len(codes), -1).T if slides else codes[:, None] if codes.ndim == 1 else codes
+    lowest = np.iinfo(a.dtype).min
+    error = lost(np.swapaxes(rows, -1, -2) if flipped else rows, a.high.max(initial=lowest) - lowest)
+    error = error * (step if step.size in (1, error.shape[-1]) else step.max()) * abs(factor)
+    error = error if a_scale is None else error * a_scale.numbers.max()
+    error = error if x_scale is None else error / x_scale.numbers.min() + (error > 0)
+    error = error.reshape(-1, *[1] * (codes.ndim - 2)) if slides else error[..., None, :] if codes.ndim > 1 else error
+    if x.dtype.kind not in "iu":
+        return widened(x.numbers, x.error + error, x.dtype)
+    ends = np.iinfo(x.dtype)
+    low, high = (np.clip(end, ends.min, ends.max) for end in (x.low - error, x.high + error))
+    return widened((low + high) / 2, (high - low) / 2, x.dtype)
+
+
+def lost(codes: np.ndarray, largest: float) -> np.ndarray:
+    """The most that sums [..., N] of products of `codes` [..., K, N] with codes from 0 to `largest` lose.
+
+    A pair loses what it is beyond LARGEST. That is a convex function of its sum: however codes are paired, no more is
+    lost than where the largest of one sign are.
+    """
+    worst = np.zeros((*codes.shape[:-2], codes.shape[-1]))
+    for sign in (1, -1):
+        falling = -np.sort(-np.maximum(sign * codes.astype(np.float64), 0), axis=-2)
+        pairs, second = falling[..., ::2, :], falling[..., 1::2, :]
+        pairs[..., : second.shape[-2], :] += second
+        worst = np.maximum(worst, np.maximum(largest * pairs - LARGEST, 0).sum(-2))
+    return worst

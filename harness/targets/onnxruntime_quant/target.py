@@ -583,7 +583,13 @@ ONNXRUNTIME_QUANT = Target(
     ),
     exceptions=(
         # Without VNNI, pairs of products of u8 and s8 are added in 16 bits.
-        Rule("u8s8-saturation", "execute", "", _DOCS + "#when-and-why-do-i-need-to-try-u8u8"),
+        Rule(
+            "u8s8-saturation",
+            "execute",
+            "",
+            _DOCS + "#when-and-why-do-i-need-to-try-u8u8",
+            without={"reduce_range": True},
+        ),
         Rule("bias-quantization", "execute", "", f"{_SOURCE}/{_BIASES}", _OPTIMIZED),
         # It is among the basic optimizations, which pre-processing makes.
         Rule("bias-quantization", "execute", "", _PRE, {"preprocess": (True,)}),

@@ -331,6 +331,13 @@ OPENVINO = Target(
         Rule("int64-in-int32", "execute", "", _CPU),
         Rule("reciprocal-range", "execute", "", _DIVISIONS),
         Rule("moved-dequantization", "execute", "", _LOW_PRECISION),
-        Rule("u8s8-saturation", "execute", "", _QUANTIZING, {"overflow_fix": ("FIRST_LAYER", "DISABLE")}),
+        Rule(
+            "u8s8-saturation",
+            "execute",
+            "",
+            _QUANTIZING,
+            {"overflow_fix": ("FIRST_LAYER", "DISABLE")},
+            without={"overflow_fix": "ENABLE"},
+        ),
     ),
 )

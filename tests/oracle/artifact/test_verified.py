@@ -14,12 +14,13 @@ from driftnet.model.graph import Node
 from driftnet.model.verdict import Kind, Word
 from driftnet.oracle.artifact.verified import tier as artifact
 from driftnet.oracle.artifact.verified.calibration import Calibration, calibration_of
-from driftnet.oracle.artifact.verified.execution import execution, saturates
+from driftnet.oracle.artifact.verified.execution import execution
 from driftnet.oracle.artifact.verified.messages import channels_told
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.exemptions import saturation
+from driftnet.oracle.exemptions.documented import documented
 from driftnet.oracle.judge import judge
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme.folding import fold
@@ -119,7 +120,11 @@ def test_products_are_cut_of_unsigned_codes_and_of_signed_ones_that_are_held_as_
     zero = activations(np.iinfo(activations).max // 2 + 1 if activations is np.uint8 else 0)
     nodes = [node for node in FORMS[form] if weights is not W or "wd" not in node[2]]
     graph = graphs.read(model(nodes, **{**CONSTANTS, "xz": zero, "yz": zero, "wq": weights, "wd": W, "b": B}))
-    assert saturates(graph, evaluate(graph, {"x": X}).balls, ["y"]) is cut
+    run, names = documented(graph, {saturation.RULE})
+    written, made = (evaluate(each, {"x": X}).balls["y"] for each in (graph, run))
+    assert np.array_equal(written.numbers, made.numbers) or cut, "of codes that are cut a ball is cut, too"
+    assert bool((made.error > written.error).any()) is cut
+    assert names == ({saturation.RULE} if feature == "avx2" else set())
 
 
 COMPUTED = [
@@ -796,3 +801,13 @@ def test_of_twins_one_may_be_quantized_and_the_other_not(runner):
     recipe = {"quantize": "dynamic", "nodes": "nodes_to_quantize"}
     found = look(Trial(model, resolve("onnxruntime-quant"), recipe, runner))
     assert found.word is Word.AGREES, f"what the float one gives is not what the other has to: {found}"
+
+
+def test_sums_lose_what_pairs_of_the_largest_products_are_cut_by_at_most():
+    codes = np.int8([[127, -128], [1, -128], [127, 3], [-5, 0]])
+    right = {(0, 2): 2 * 127 * 255 - saturation.LARGEST, (1,): 2 * 128 * 255 - saturation.LARGEST}
+    assert saturation.lost(codes, 255).tolist() == list(right.values())
+    a = np.random.default_rng(0).integers(0, 256, (500, 8))
+    w = np.random.default_rng(1).integers(-128, 128, (8, 5))
+    pairs = np.clip(a[:, ::2, None] * w[::2] + a[:, 1::2, None] * w[1::2], -(2**15), saturation.LARGEST)
+    assert (np.abs(pairs.sum(1) - a @ w) <= saturation.lost(w, 255)).all()

@@ -6,21 +6,18 @@ round once where the written model rounds twice; what is outside only until each
 of a milder kind, off-by-one-step.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 from driftnet.model.arrays import distance
 from driftnet.model.graph import Graph, Values, captured
 from driftnet.oracle.artifact.verified.comparison import Problem
-from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.messages import at, blaming, farthest
-from driftnet.oracle.artifact.verified.operators import DEQUANTIZE, SATURATING
-from driftnet.oracle.artifact.verified.reader import read_artifact
-from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, format_of, outside
+from driftnet.oracle.artifact.verified.operators import DEQUANTIZE
+from driftnet.oracle.ball_arithmetic.ball import Ball, format_of, outside
 from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
-from driftnet.oracle.exemptions import saturation
 
 
 @dataclass(frozen=True)
@@ -107,29 +104,3 @@ def between_steps(graph: Graph, evaluation: Evaluation, name: str, x: np.ndarray
         return None
     message = f"{name!r} lies up to {worst / step:.3g} steps beside what a DequantizeLinear with scale {step:.6g} makes"
     return Problem("execution", name, worst, bound, message)
-
-
-def saturates(graph: Graph, balls: Mapping[str, object], outputs: Collection[str]) -> bool:
-    """Whether the machine may cut a pair of products of which `outputs` of `graph` are made. Activations are of u8, or
-    of s8 that are held as floats, which become u8; weights are of s8, or constant floats, which become s8."""
-    if not saturation.is_possible():
-        return False
-    artifact = read_artifact(graph)
-    numbers = Numbers(artifact, balls)
-    makers = {id(node) for node in graph.ancestors(*outputs)}
-    for piece in (piece for piece in artifact.pieces if piece.node.op in SATURATING and id(piece.source) in makers):
-        used, weights = piece.uses[:2]
-        if used is None or weights is None or used.format is None:
-            continue
-        try:
-            a = numbers.ball(artifact.codes_of(used.tensor))
-            w = numbers.ball(artifact.codes_of(weights.tensor)) if weights.format else None
-        except (Undecided, ValueError):
-            continue
-        unsigned = a.dtype == np.uint8 or (a.dtype == np.int8 and not used.integer)
-        if not unsigned or (w.dtype != np.int8 if w else used.integer or weights.tensor not in artifact.constant):
-            continue
-        lowest, largest = np.iinfo(a.dtype).min, np.abs(w.numbers).max(initial=0) if w else np.iinfo(np.int8).max
-        if saturation.saturates(a.high.max(initial=lowest) - lowest, largest):
-            return True
-    return False

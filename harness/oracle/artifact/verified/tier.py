@@ -33,7 +33,7 @@ from driftnet.oracle.artifact.verified.calibration import Calibration, calibrati
 from driftnet.oracle.artifact.verified.comparison import Problem, problem_of
 from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.equalization import inserted
-from driftnet.oracle.artifact.verified.execution import Execution, execution, saturates
+from driftnet.oracle.artifact.verified.execution import Execution, execution
 from driftnet.oracle.artifact.verified.format import Artifact
 from driftnet.oracle.artifact.verified.match import match
 from driftnet.oracle.artifact.verified.names import first_result, named, spellings
@@ -44,7 +44,7 @@ from driftnet.oracle.artifact.verified.subgraphs import compare_bodies
 from driftnet.oracle.artifact.verified.topology import differing_attributes, differing_nodes
 from driftnet.oracle.ball_arithmetic.ball import exact
 from driftnet.oracle.ball_arithmetic.evaluate import MOST_HELD, Evaluation, evaluate
-from driftnet.oracle.exemptions import documented, saturation
+from driftnet.oracle.exemptions import documented
 from driftnet.oracle.question.answers import abstains, agrees
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme.precomputed import folded
@@ -221,12 +221,9 @@ def _executed(
         if name not in graph.outputs:
             verdicts[place] = abstains(TIER, place, "the artifact has no such output", [])
         elif problem:
-            if saturation.RULE in question.exceptions and saturates(graph, evaluations[feed].balls, [name]):
-                verdicts[place] = agrees(TIER, place, rule=saturation.RULE)
-            else:
-                excused = documented.excuse(question, graph, place, TIER)
-                message = f"the artifact is not executed as written: {question.describe(place)}: {problem.message}"
-                verdicts[place] = excused or _diverges(place, problem, "execute", message)
+            excused = documented.excuse(question, graph, place, TIER)
+            message = f"the artifact is not executed as written: {question.describe(place)}: {problem.message}"
+            verdicts[place] = excused or _diverges(place, problem, "execute", message)
         elif unknown is not None and not as_run:
             verdicts[place] = abstains(TIER, place, "the artifact cannot be evaluated", [unknown] if unknown else [])
         elif unsure := [n.op for n in question.graph.ancestors(name) if first_result(n) in doubtful]:
