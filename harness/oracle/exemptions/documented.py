@@ -76,7 +76,9 @@ def excuse(question: Question, graph: Graph, place: Place, tier: Tier) -> Verdic
     if not isinstance(ball, Ball) or ball.shape != got.shape or outside(ball, got).any():
         return None
     rule = " and ".join(sorted(names))
-    if is_ill(ball):
+    if (
+        is_ill(ball) and saturation.RULE not in names
+    ):  # that may leave nothing of an output, and no word on it is better
         operators = [node.op for node in graph.ancestors(name)]
         return replace(abstains(tier, place, f"{rule} moves it too far", operators), rule=rule)
     return agrees(tier, place, rule=rule)

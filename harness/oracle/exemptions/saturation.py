@@ -5,9 +5,12 @@ it, by this name. Signed activations that are dequantized and quantized again ar
 onnxruntime rewrites them to unsigned ones first (QDQS8ToU8Transformer).
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from driftnet.model.graph import Graph, Node
-from driftnet.model.operators import WEIGHTED
+from driftnet.model.operators import WEIGHTED, Trait, traits_of
 from driftnet.oracle.ball_arithmetic.ball import Ball, is_float, widened
 from driftnet.oracle.ball_arithmetic.rules import rule
 from driftnet.util.machine import cpu_features
@@ -18,6 +21,8 @@ LARGEST = 2**15 - 1
 CUT = "driftnet.Cut"
 """A result that is off by what pairs of the products that it sums lose. Its operands are that result, the codes of
 activations and those of weights, or constant floats, and the scales of the two and of the result, if they have any."""
+HELD = WEIGHTED - {"ConvTranspose"}  # for which no runtime has an integer kernel
+# No trait tells where operators that act on codes have these and their scales.
 OPERANDS = {
     "ConvInteger": (0, 1),
     "MatMulInteger": (0, 1),
@@ -25,7 +30,7 @@ OPERANDS = {
     "QLinearMatMul": (0, 3, 1, 4, 6),
     "com.microsoft.QGemm": (0, 3, 1, 4, 7),
 }
-"""Where operators that act on codes have these."""
+"""By operator that acts on codes, the positions of what a CUT reads."""
 
 
 def is_possible() -> bool:
@@ -43,8 +48,7 @@ def cut(graph: Graph, node: Node, exact: str) -> Node | None:
     if not is_possible():
         return None
     operands: tuple[str, ...]
-    held = node.op in WEIGHTED - {"ConvTranspose"}  # for which no runtime has an integer kernel
-    if held:
+    if node.op in HELD:
         data, weights = (graph.producers.get(name) for name in node.inputs[:2])
         if data is None or data.op != "DequantizeLinear":
             return None
@@ -54,8 +58,7 @@ def cut(graph: Graph, node: Node, exact: str) -> Node | None:
         operands = tuple(map(node.input, OPERANDS[node.op]))
     else:
         return None
-    layout = {"slides": "Conv" in node.op, "flipped": bool(node.attributes.get("transB", 0)), "held": held}
-    return Node(CUT, (exact, *operands), node.outputs[:1], {**layout, "factor": node.attributes.get("alpha", 1.0)})
+    return Node(CUT, (exact, *operands), node.outputs[:1], {"op": node.op, "given": node.attributes})
 
 
 @rule(CUT)
@@ -67,16 +70,12 @@ def off_by_what_is_cut(
     w_scale: Ball | None = None,
     x_scale: Ball | None = None,
     *,
-    slides: bool,
-    flipped: bool,
-    held: bool,
-    factor: float,
+    op: str,
+    given: Mapping[str, Any],
 ) -> Ball:
-    """x, as far off as `lost` says for weights w.
-
-    slides   w is [M, C / groups, ...], else [..., K, N], or [..., N, K] if it is `flipped`;   held   a stands as floats
-             around the operator, so that s8 becomes u8;   factor   of the product
-    """
+    """x, as far off as `lost` says for weights w of [M, C / groups, ...] or [..., K, N], of an operator that has the
+    attributes `given`. Where codes are held as floats around it, s8 becomes u8."""
+    held, slides = op in HELD, Trait.SLIDES in traits_of(op)
     unsigned = a.dtype == np.uint8 or (a.dtype == np.int8 and held)
     if not unsigned or not (w.dtype == np.int8 or (held and is_float(w.dtype))) or not w.numbers.ndim:
         return x
@@ -86,8 +85,8 @@ def off_by_what_is_cut(
         codes = codes / step
     rows = codes.reshape(len(codes), -1).T if slides else codes[:, None] if codes.ndim == 1 else codes
     lowest = np.iinfo(a.dtype).min
-    error = lost(np.swapaxes(rows, -1, -2) if flipped else rows, a.high.max(initial=lowest) - lowest)
-    error = error * (step if step.size in (1, error.shape[-1]) else step.max()) * abs(factor)
+    error = lost(np.swapaxes(rows, -1, -2) if given.get("transB", 0) else rows, a.high.max(initial=lowest) - lowest)
+    error = error * (step if step.size in (1, error.shape[-1]) else step.max()) * abs(given.get("alpha", 1.0))
     error = error if a_scale is None else error * a_scale.numbers.max()
     error = error if x_scale is None else error / x_scale.numbers.min() + (error > 0)
     error = error.reshape(-1, *[1] * (codes.ndim - 2)) if slides else error[..., None, :] if codes.ndim > 1 else error

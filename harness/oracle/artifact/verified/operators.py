@@ -15,7 +15,6 @@ DEQUANTIZE = having(Trait.DEQUANTIZES)
 INTEGER_PRODUCTS = frozenset({"ConvInteger", "MatMulInteger"})  # they leave it to other nodes to scale what they make
 OPAQUE = having(Trait.QUANTIZES_INSIDE)
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
-SATURATING = WEIGHTED - {"ConvTranspose"}  # no runtime has an integer kernel for it
 
 # reading and matching
 SEVERAL = having(Trait.BROADCASTS) | {"Concat", "ConcatFromSequence", "OneHot", "TensorScatter"}
