@@ -122,8 +122,7 @@ def test_products_are_cut_of_unsigned_codes_and_of_signed_ones_that_are_held_as_
     graph = graphs.read(model(nodes, **{**CONSTANTS, "xz": zero, "yz": zero, "wq": weights, "wd": W, "b": B}))
     run, names = documented(graph, {saturation.RULE})
     written, made = (evaluate(each, {"x": X}).balls["y"] for each in (graph, run))
-    assert np.array_equal(written.numbers, made.numbers) or cut, "of codes that are cut a ball is cut, too"
-    assert bool((made.error > written.error).any()) is cut
+    assert bool((made.error > written.error).any()) is cut, (written.error, made.error)
     assert names == ({saturation.RULE} if feature == "avx2" else set())
 
 
@@ -810,4 +809,5 @@ def test_sums_lose_what_pairs_of_the_largest_products_are_cut_by_at_most():
     a = np.random.default_rng(0).integers(0, 256, (500, 8))
     w = np.random.default_rng(1).integers(-128, 128, (8, 5))
     pairs = np.clip(a[:, ::2, None] * w[::2] + a[:, 1::2, None] * w[1::2], -(2**15), saturation.LARGEST)
-    assert (np.abs(pairs.sum(1) - a @ w) <= saturation.lost(w, 255)).all()
+    off = np.abs(pairs.sum(1) - a @ w).max(0)
+    assert (off <= saturation.lost(w, 255)).all(), (off, saturation.lost(w, 255))
