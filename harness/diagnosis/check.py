@@ -25,6 +25,7 @@ from driftnet.diagnosis.search import (
     is_explained,
     locate_faults,
     locate_what_is_accused,
+    locate_what_is_met,
     locate_what_is_told,
     places,
     steps,
@@ -33,7 +34,7 @@ from driftnet.diagnosis.search import (
 )
 from driftnet.diagnosis.usability import nothing_quantized, vanishing, with_joins_in_float
 from driftnet.diagnosis.views import along_the_depth
-from driftnet.diagnosis.weighing import weigh, weigh_excuses
+from driftnet.diagnosis.weighing import is_lost_as_written, weigh, weigh_excuses
 from driftnet.findings.issues import KnownIssue
 from driftnet.findings.trial import TOO_MUCH, Trial, look, watch
 from driftnet.model.graph import read
@@ -55,7 +56,8 @@ MOST_INSIDE = 20.0
 """Seconds that looking inside the converted model may take, which costs a run for each tensor."""
 CONFIRMING, SPARED, FAILING_SPARED = 3, 0.1, 0.3
 """What windows and the search for faults leave for confirming what they find: so many times the CPU time of the model's
-first run, but of one of which something comes out at most this share of what is left, and if it is wrong the other."""
+first run, but of one of which something comes out at most this share of what is left, and if it is wrong, or nothing
+came out again, the other."""
 VOUCHING = 0.5
 """The share of the time left that windows of a model leave of which a fault is found already: these only vouch."""
 DEAR = 1.5
@@ -81,7 +83,8 @@ def check(
     allowance = trial.runner.allow(seconds)
     with trial.runner.within(allowance):
         checked = _checked(trial, known_issues, allowance, tell)
-    if checked.verdict.word is Word.ABSTAINS and (late := allowance.late):
+    ended = allowance.spent or checked.verdict.rule == BUDGET  # what is spared for confirming counts as spent before
+    if checked.verdict.word is Word.ABSTAINS and ended and (late := allowance.late):
         return replace(checked, verdict=replace(checked.verdict, message=f"{checked.verdict.message}; {late}"))
     return checked
 
@@ -248,6 +251,9 @@ def _localized(inquiry: Inquiry, checked: Checked, unheard: bool) -> Checked:
     found = Found(inquiry.trial.target.name, ended, unheard=unheard)
     try:
         found.again = _fails_again(inquiry, found.ended)
+        if found.again:  # it is confirmed: what is left is for what does it
+            inquiry = replace(inquiry, spared=min(inquiry.spared, FAILING_SPARED * inquiry.allowance.left))
+        found.as_written = undecided(checked) and is_lost_as_written(inquiry, checked)
         inquiry = _entered(_with_one_feed(inquiry, whole), found.ended)
         _find(inquiry, checked, found)
     except KeyboardInterrupt:
@@ -326,9 +332,10 @@ def _search(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Foun
     whole = checked.verdict
     weighing = replace(inquiry, spared=WEIGHED * inquiry.spared)
     locate_what_is_told(inquiry, recorded, found)
+    locate_what_is_met(inquiry, recorded, found)
     locate_what_is_accused(inquiry, recorded, whole, found)
     weigh(weighing, recorded, checked, found)
-    if lost := undecided(checked) and not inquiry.inside:
+    if lost := undecided(checked) and not (inquiry.inside or found.as_written):
         locate_faults(inquiry, recorded, [], whole, found, lost)
     known, windows = bool(found.faults), split(inquiry.case, recorded)
     last = seams(inquiry.case, windows)
@@ -338,7 +345,7 @@ def _search(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Foun
         if pieces is not windows and (known or is_explained(inquiry.case, checked, found)):
             break
         before = len(found.judged)
-        kept = VOUCHING * inquiry.allowance.left if known and math.isfinite(inquiry.allowance.left) else 0.0
+        kept = VOUCHING * inquiry.allowance.left if found.faults and math.isfinite(inquiry.allowance.left) else 0.0
         survey_windows(replace(inquiry, spared=max(inquiry.spared, kept)), recorded, whole, found, pieces)
         failing = to_narrow(inquiry.trial.target.name, found.judged[before:], whole)
         if failing or (pieces is last and not (found.faults or lost)):

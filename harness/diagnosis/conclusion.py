@@ -107,6 +107,9 @@ def _unless_open(inquiry: Inquiry, checked: Checked, found: Found, verdict: Verd
     if found.unweighed and verdict.word is Word.AGREES:
         message = "an output is lost, and the budget was spent before it was known whether what a rule excuses does it"
         return replace(verdict, word=Word.ABSTAINS, message=f"{message}: {verdict.message}", rule=BUDGET)
+    if found.as_written and verdict.word is Word.AGREES:
+        message = f"little is left of output {_lost(checked)}, as of the artifact executed as it is written"
+        return replace(verdict, message=f"{verdict.message}; {message}: that is what its codes cost")
     return verdict
 
 
@@ -133,12 +136,15 @@ def _unasked(inquiry: Inquiry, checked: Checked, found: Found, serious: Sequence
 def _unexplained(inquiry: Inquiry, checked: Checked, found: Found) -> str:
     """Which outputs are lost for what no part shows by itself, and where first, as far as that was looked for; "" where
     nothing speaks for that."""
-    if not (inquiry.suspects or inquiry.suspected or found.unsought):
+    if found.as_written or not (inquiry.suspects or inquiry.suspected or found.unsought):
         return ""
-    lost = ", ".join(repr(row.output) for row in checked.end_to_end if row.change >= LOST)
     first = f"; in the converted model it is lost first at tensor {inquiry.suspected[0]!r}" if inquiry.suspected else ""
     why = "the budget was spent before it was known why" if found.unsought else "no part cut out of the model shows why"
-    return f"little is left of output {lost}{first}, and {why}"
+    return f"little is left of output {_lost(checked)}{first}, and {why}"
+
+
+def _lost(checked: Checked) -> str:
+    return ", ".join(repr(row.output) for row in checked.end_to_end if row.change >= LOST)
 
 
 def _nobody(found: Found) -> str:

@@ -138,6 +138,7 @@ class Found:
     distributions   of a fault, by its nodes, of what it gets wrong;   depth   as of a Checked
     shared        what fails by the parameter of a tensor that one of the faults makes, and is none itself
     impacts       of a fault, by its nodes, what it does to the outputs; None where nobody can tell
+    weighed       the same by itself, whatever else is found
     unconfirmed   a failure that fresh processes did not show again;   interrupted   somebody ended the check
     cut           what was ended because the time was spent, before a fault had been examined
     unlocated     how a window fails that nobody had the time to look into
@@ -145,6 +146,7 @@ class Found:
     hasty         the time was spent before all faults had been looked for and weighed
     unheard       it was spent before anybody knew whether the model fails for the rounding of a fast kernel only
     unweighed     it was spent before all had been weighed that is right by a rule only
+    as_written    what is lost is lost of the artifact too, where it is executed as it is written: its codes cost that
     """
 
     target: str
@@ -153,6 +155,7 @@ class Found:
     faults: list[Fault] = field(default_factory=list)
     shared: list[Fault] = field(default_factory=list)
     impacts: dict[tuple[int, ...], Impact | None] = field(default_factory=dict)
+    weighed: dict[tuple[int, ...], Impact | None] = field(default_factory=dict)
     diagnoses: list[Diagnosis] = field(default_factory=list)
     distributions: dict[tuple[int, ...], Distribution | None] = field(default_factory=dict)
     depth: tuple[Point, ...] = ()
@@ -165,6 +168,7 @@ class Found:
     hasty: bool = False
     unheard: bool = False
     unweighed: bool = False
+    as_written: bool = False
     excused: list[tuple[tuple[int, ...], str, Impact]] = field(default_factory=list)
     needed: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
 

@@ -20,7 +20,7 @@ from driftnet.reduce.passes import bisect
 from driftnet.reduce.problem import shrink
 
 TOLD = 6
-"""Parts that are run of those that a message names: a run each, most often of the first alone."""
+"""Parts that are run of those that a message names, or known causes do: a run each, most often of the first alone."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Which windows of a model go wrong, and which nodes of these do it: as far as the runs reach."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -10,14 +10,16 @@ from driftnet.causes.lookup import recipe_facts
 from driftnet.causes.meeting import Known, meetings
 from driftnet.diagnosis.inquiry import EXPLAINED, Found, Inquiry, is_wrong, names_of
 from driftnet.diagnosis.inside import look_inside, off
-from driftnet.diagnosis.localize import Fault, Search, alike, locate, locate_told
+from driftnet.diagnosis.localize import TOLD, Fault, Search, alike, locate, locate_told
 from driftnet.diagnosis.result import Checked
+from driftnet.findings.corpus import SavedCase
 from driftnet.findings.issues import VALUES, KnownIssues
 from driftnet.model.inspect import Case, computing, has_any
 from driftnet.model.operators import Trait
+from driftnet.model.signature import coarse
 from driftnet.model.submodel import Recording, UnrecordedError, makers, reads, submodel
 from driftnet.model.verdict import Verdict, Word
-from driftnet.model.windows import NODES, Judged, Window, live_nodes, nodes_of, survey
+from driftnet.model.windows import NODES, Judged, Unit, Window, live_nodes, nodes_of, survey
 from driftnet.oracle.tolerances.table import LOST
 from driftnet.reduce.passes import bisect
 from driftnet.reduce.problem import ExhaustedError
@@ -53,22 +55,28 @@ def survey_windows(
 def places(inquiry: Inquiry, windows: Sequence[Window]) -> list[Window]:
     """Where the model meets, or may meet, a cause of wrong values that is known: each place as a window of its own, for
     in a larger one the bound may allow what the cause does."""
-    if not inquiry.known_issues:
-        return []
-    known: dict[object, Known] = {}
-    for issue in KnownIssues.of(inquiry.known_issues, inquiry.trial.target.name):
-        for cause in issue.causes if issue.saved.kind in VALUES and not issue.saved.rule else ():
-            seen = recipe_facts(inquiry.trial.target, issue.saved.recipe)
-            known.setdefault(cause.trigger, Known(cause, seen, issue.saved.coarse))
     unit_of = {node: unit for window in windows for unit in window for node in unit}
-    indices = computing(inquiry.case.proto.graph)
-    facts = recipe_facts(inquiry.trial.target, inquiry.trial.recipe)
     found: dict[Window, None] = {}
-    for meeting in meetings([host_of(inquiry.case)], [*known.values()], facts):
-        nodes = [indices[i] for i in meeting.place]
+    for nodes in _met(inquiry, lambda saved: saved.kind in VALUES):
         if all(node in unit_of for node in nodes):
             found[tuple(sorted({unit_of[node] for node in nodes}))] = None
     return [place for place in found if place not in windows]
+
+
+def _met(inquiry: Inquiry, counts: Callable[[SavedCase], bool]) -> list[Unit]:
+    """The nodes of each place at which the model meets, or may meet, a cause that is known by a case that `counts`;
+    first where it does."""
+    known: dict[object, Known] = {}
+    for issue in KnownIssues.of(inquiry.known_issues, inquiry.trial.target.name) if inquiry.known_issues else ():
+        for cause in issue.causes if counts(issue.saved) and not issue.saved.rule else ():
+            seen = recipe_facts(inquiry.trial.target, issue.saved.recipe)
+            known.setdefault(cause.trigger, Known(cause, seen, issue.saved.coarse))
+    if not known:
+        return []
+    indices = computing(inquiry.case.proto.graph)
+    facts = recipe_facts(inquiry.trial.target, inquiry.trial.recipe)
+    met = sorted(meetings([host_of(inquiry.case)], [*known.values()], facts), key=lambda meeting: bool(meeting.why))
+    return list(dict.fromkeys(tuple(sorted(indices[i] for i in meeting.place)) for meeting in met))
 
 
 def steps(inquiry: Inquiry, recorded: Recording, windows: Sequence[Window]) -> list[Window]:
@@ -105,6 +113,22 @@ def locate_what_is_told(inquiry: Inquiry, recorded: Recording, found: Found) -> 
     search = Search(inquiry.case, recorded, partial(inquiry.look, share=NARROWED), inquiry.trial.target.name)
     with contextlib.suppress(ExhaustedError):
         for fault in locate_told(search, found.ended):
+            _add(inquiry, found, fault)
+
+
+def locate_what_is_met(inquiry: Inquiry, recorded: Recording, found: Found) -> None:
+    """Adds to the faults that are `found` the first place that ends by itself as the model does, of those at which this
+    meets a cause that is known to end one so. A run or two tell what windows on large inputs may have no time to."""
+    if found.ended is None or found.faults:
+        return
+    ended, target = found.ended, inquiry.trial.target.name
+    search = Search(inquiry.case, recorded, partial(inquiry.look, share=NARROWED), target)
+    live = set(live_nodes(inquiry.case))
+    met = [
+        nodes for nodes in _met(inquiry, lambda saved: saved.coarse == coarse(target, ended)) if live.issuperset(nodes)
+    ]
+    with contextlib.suppress(ExhaustedError):
+        if fault := next(filter(None, (search.fault(nodes, ended) for nodes in met[:TOLD])), None):
             _add(inquiry, found, fault)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from driftnet.diagnosis.end_to_end import Impact, References, impact
+from driftnet.diagnosis.end_to_end import Impact, References, impact, losses
 from driftnet.diagnosis.inquiry import EXPLAINED, Found, Inquiry, is_lost, is_wrong, serious_faults, vouches
 from driftnet.diagnosis.inside import in_form, look_inside, made_by_cutting
 from driftnet.diagnosis.localize import Fault
@@ -26,27 +26,31 @@ CUTTING = "codes that are cut, not rounded"
 
 
 def weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found) -> None:
-    """What each fault does to the outputs; the faults are put in that order, without those that cutting made."""
+    """What each fault does to the outputs that was not weighed before; the faults are put in that order, without those
+    that cutting made."""
     outputs = checked.outputs
     if not outputs or not found.faults:
         return
     trial, reference = inquiry.trial, References(recorded.feeds, inquiry.trial.runner.reference.outputs)
-    names = [value.name for fault in found.faults for value in fault.case.proto.graph.output]
+    new = [fault for fault in found.faults if fault.nodes not in found.weighed]
+    names = [value.name for fault in new for value in fault.case.proto.graph.output]
     with contextlib.suppress(ExhaustedError):
-        inside = inquiry.inside or look_inside(inquiry.intact, recorded, names)
-        for fault in tuple(found.faults):
+        inside = inquiry.inside or (look_inside(inquiry.intact, recorded, names) if new else None)
+        for fault in new:
             _, seen = inquiry.watch(replace(trial, case=fault.case))
             if not seen or not seen.outputs:
                 continue
             if fault.case.digest in inquiry.frames:
                 seen = replace(seen, outputs=tuple(map(in_form, seen.outputs, recorded.feeds)))
             alone = fault.verdict.failed and not is_wrong(fault.verdict, checked.verdict)
-            if alone or made_by_cutting(fault, seen.outputs, inside, recorded):
+            if alone or (inside and made_by_cutting(fault, seen.outputs, inside, recorded)):
                 found.faults.remove(fault)
             else:
-                found.impacts[fault.nodes] = _impact(inquiry, fault, seen, outputs, reference)
+                said = _impact(inquiry, fault, seen, outputs, reference)
+                found.impacts[fault.nodes] = found.weighed[fault.nodes] = said
                 wrong = fault.verdict.output
                 found.distributions[fault.nodes] = distribution(wrong, seen.outputs, recorded.feeds)
+        found.impacts |= found.weighed  # of what is found since, what is kept of these hangs on all
         _keep_intertwined(inquiry, recorded, checked, found)
         _keep_drowned(inquiry, found)
         _keep_varying(inquiry, checked, found)
@@ -82,7 +86,8 @@ def _keep_drowned(inquiry: Inquiry, found: Found) -> None:
     weighed = {fault: said for fault in found.faults if (said := found.impacts.get(fault.nodes))}
     most = max((said.change for said in weighed.values()), default=0.0)
     for fault, said in weighed.items():
-        if inquiry.trial.quantizes and fault.verdict.tier in WITHOUT_NOISE and said.change**2 >= LEAST_SHARE * most**2:
+        noiseless = fault.verdict.tier in WITHOUT_NOISE or (fault.verdict.stage == "execute" and not said.noisy)
+        if inquiry.trial.quantizes and noiseless and said.change**2 >= LEAST_SHARE * most**2:
             found.impacts[fault.nodes] = replace(said, drowned=True)
 
 
@@ -117,7 +122,10 @@ def _impact(
             return impact(inquiry.case, fault, pair[0], outputs, reference, innocent=pair[1])
     noisy = trial.quantizes and fault.verdict.tier not in WITHOUT_NOISE
     innocent = _as_written(fault, seen, recorded) if noisy and fault.verdict.stage == "execute" else None
-    return impact(inquiry.case, fault, seen.outputs, outputs, reference, innocent, noisy=noisy)
+    said = impact(inquiry.case, fault, seen.outputs, outputs, reference, innocent, noisy=noisy)
+    return said and replace(
+        said, noisy=noisy and innocent is None
+    )  # what is held against codes has none of their noise
 
 
 def _as_written(fault: Fault, seen: Observation, reference: Reference) -> Sequence[Mapping[str, np.ndarray]] | None:
@@ -127,6 +135,19 @@ def _as_written(fault: Fault, seen: Observation, reference: Reference) -> Sequen
     with contextlib.suppress(ReferenceError):
         return reference.outputs(replace(fault.case, model=seen.artifact.model))
     return None
+
+
+def is_lost_as_written(inquiry: Inquiry, checked: Checked) -> bool:
+    """Whether the artifact is an ONNX model of which the reference, which executes it as it is written, makes what came
+    out, or nearly so: then the numbers in it are why an output is lost, and of these its parts tell."""
+    data = checked.observation.artifact.model if checked.observation else None
+    if data is None or not inquiry.trial.quantizes:
+        return False
+    with contextlib.suppress(ReferenceError):
+        case = replace(inquiry.case, model=data, calibration=())
+        written = inquiry.trial.runner.reference.outputs(case)
+        return all(row.change < LOST for row in losses(checked.outputs, written, checked.random))
+    return False
 
 
 def weigh_excuses(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found) -> None:

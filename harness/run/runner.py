@@ -90,7 +90,7 @@ class Runner:
         self._shown: frozenset[Path] = frozenset()
         self._turn = 0
         self._cpu_of_ended = 0.0
-        self._kept: _Kept | None = None
+        self._kept: dict[str, _Kept] = {}
         self.allowance: Allowance | None = None
         try:
             self.check_health()
@@ -178,7 +178,7 @@ class Runner:
     ) -> Iterator[_Placed]:
         """The case where a worker of the target has it, in an empty folder, while the block runs.
 
-        tapped   what is made of it is kept: there may be more to ask about it. So is what took longest to make
+        tapped   what is made of it is kept: there may be more to ask about it
         """
         worker = self._worker_of(installed)
         if worker.displaced:
@@ -196,25 +196,29 @@ class Runner:
             yield placed
             self._keep(placed, tapped)
         finally:
-            if self._kept is None or self._kept.folder != folder:
+            if folder not in self._kept_folders:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _keep(self, placed: _Placed, tapped: bool) -> None:
-        """Let the artifact be there for questions about its inside, in the place of the one before."""
-        before, artifact = self._kept, placed.made.get("quantize")
+        """Let the artifact be there for questions about its inside: the one that took longest to make, and the last
+        that was asked. A check asks what it has quantized and what it has not, in turns."""
+        artifact, longest = placed.made.get("quantize"), self._kept.get("longest")
         if self.allowance is None or artifact is None or placed.installed.target.tap is None:
             return
-        if not tapped and before and before.seconds >= placed.spent[0]:
-            return
-        if before:
-            shutil.rmtree(before.folder, ignore_errors=True)
-        self._kept = _Kept(placed.identity, placed.folder, artifact, placed.spent[0])
+        made, before = _Kept(placed.identity, placed.folder, artifact, placed.spent[0]), self._kept_folders
+        self._kept |= {"tapped": made} if tapped else {}
+        self._kept |= {"longest": made} if longest is None or longest.seconds < made.seconds else {}
+        for folder in before - self._kept_folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def _kept_folders(self) -> set[Path]:
+        return {kept.folder for kept in self._kept.values()}
 
     def _artifact_of(self, placed: _Placed) -> str | None:
         """The file that was made of that very case before, if it is there still."""
-        kept = self._kept
-        there = kept is not None and _is_file_in(kept.folder, kept.artifact) and kept.identity == placed.identity
-        return kept.artifact if kept and there else None
+        alike = (kept for kept in self._kept.values() if kept.identity == placed.identity)
+        return next((kept.artifact for kept in alike if _is_file_in(kept.folder, kept.artifact)), None)
 
     def turn(self) -> None:
         """Run targets in workers of other templates from now on: those of one share the layout of its memory, and with
@@ -265,9 +269,9 @@ class Runner:
 
     def allow(self, seconds: float) -> Allowance:
         """CPU seconds from now on."""
-        if self._kept:
-            shutil.rmtree(self._kept.folder, ignore_errors=True)
-            self._kept = None
+        for folder in self._kept_folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._kept.clear()
         return Allowance.of(lambda: self.all_cpu_seconds, seconds)
 
     @contextlib.contextmanager

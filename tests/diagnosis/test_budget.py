@@ -114,8 +114,16 @@ def test_of_two_allowances_the_narrower_holds(patient):
             assert patient.allowance is outer
 
 
-@pytest.mark.parametrize(("used", "ago", "says"), [(4.0, 30.1, "4 of 10 CPU"), (10.0, 30.1, ""), (4.0, 20.0, "")])
-def test_that_the_machine_was_busy_is_told_where_time_ran_out_before_the_budget(used, ago, says):
+@pytest.mark.parametrize(
+    ("used", "ago", "says"),
+    [
+        (4.0, 30.1, "in 30 s of time 4 of 10 CPU"),
+        (4.0, 20.0, "in 20 s of time 4 of 10 CPU"),
+        (10.0, 30.1, ""),
+        (7.0, 20.0, ""),
+    ],
+)
+def test_that_the_machine_was_busy_is_told_where_time_runs_out_before_the_budget(used, ago, says):
     allowance = Allowance(lambda: 100.0 + used, 110.0, time.monotonic() + 30.0 - ago, seconds=10.0)
     assert says in allowance.late
     assert bool(allowance.late) is bool(says)

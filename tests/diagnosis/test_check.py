@@ -235,6 +235,23 @@ def test_of_a_failure_that_no_node_is_named_for_it_is_said_why(runner, monkeypat
     assert why in checked.verdict.message, checked.verdict.message
 
 
+def test_a_place_of_a_known_cause_is_run_by_itself_before_any_window_of_a_model_that_crashes(runner, monkeypatch):
+    """On large pictures no window but the first is judged in the time that a model is given."""
+    nodes = [
+        helper.make_node("Abs", ["x"], ["a"]),
+        helper.make_node("ReduceMax", ["a"], ["y"], axes=[2, 3], name="last"),
+    ]
+    case = models.case(
+        nodes, {"x": np.ones((1, 2, 4, 4), np.float32)}, outputs=[("y", TensorProto.FLOAT, (1, 2, 1, 1))]
+    )
+    known = KnownIssue(corpus.load(saved_case("2c63448f")))
+    for later in ("survey_windows", "diagnose"):
+        put(monkeypatch, later, lambda *asked: None)
+    checked = check(Trial(case, resolve("mnn"), {"quantize": "offline"}, runner), [known])
+    assert checked.verdict.word is Word.CRASHES, f"it agrees with {checked.verdict.message}: has MNN mended this?"
+    assert [culprit.node for culprit in checked.culprits] == ["last"]
+
+
 def interrupt(*args, **options):
     raise KeyboardInterrupt
 

@@ -15,6 +15,7 @@ from driftnet.diagnosis.inside import Inside
 from driftnet.diagnosis.localize import Fault
 from driftnet.findings.pipeline import Examination
 from driftnet.findings.trial import Trial, watch
+from driftnet.model.artifact import UNTOLD, Artifact
 from driftnet.model.submodel import UnrecordedError, recording, submodel
 from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.model.windows import Judged
@@ -185,6 +186,32 @@ def test_a_fault_that_noise_drowns_is_none_the_less_one_and_what_is_lost_in_it_i
     assert [(culprit.node, round(culprit.impact, 3)) for culprit in checked.culprits] == [("small", 0.0)]
     assert checked.verdict.message[: len(headline) or None] == headline, checked.verdict
     assert ("what is at fault explains 0% of the error" in checked.verdict.message) is bool(headline)
+
+
+@pytest.mark.parametrize(("beside", "named"), [(0.0, ["small"]), (0.5, ["large"])])
+def test_a_step_of_an_executor_is_a_note_beside_another_fault_that_does_all(runner, monkeypatch, beside, named):
+    """What is held against the artifact as it is written has no noise of quantizing in it, so its share tells."""
+    case, wrong = two_branches(), replace(WRONG, tier=Tier.ARTIFACT)
+    off = {"small": np.float32(1.1), "large": np.float32(1 + beside)}
+
+    def watched(trial, **more):
+        outputs = runner.reference.run(trial.case).outputs
+        nodes = [node.name for node in trial.case.proto.graph.node]
+        if len(nodes) == len(case.proto.graph.node):
+            factor, verdict = np.float32(1.5), Verdict(Word.AGREES, Tier.BUDGET)
+        else:
+            factor = math.prod(off.get(name, 1) for name in nodes)
+            verdict = wrong if factor != 1 else Verdict(Word.AGREES)
+        out = tuple({name: np.float32(factor) * x for name, x in run.items()} for run in outputs)
+        return verdict, Observation((), out, Artifact(model=trial.case.model))
+
+    put(monkeypatch, "watch", watched)
+    put(monkeypatch, "examine", lambda trial, *args, **options: Examination(wrong))
+    installed = resolve("onnxruntime-quant")
+    closed = replace(installed, target=replace(installed.target, tap=None))
+    checked = check(Trial(case, closed, {"quantize": "dynamic"}, runner), ())
+    assert [culprit.node for culprit in checked.culprits] == named, checked.verdict
+    assert [culprit.node for culprit in checked.notes] == (["small"] if beside else [])
 
 
 def cut_after(runs, monkeypatch, watched):
@@ -364,6 +391,30 @@ def test_what_no_time_was_left_to_look_for_is_undecided(runner, monkeypatch, cut
     assert verdict.message.startswith("little is left of output 't20'"), verdict.message
     assert "the budget was spent before it was known why" in verdict.message, verdict.message
     assert ("first at tensor 't16'" in verdict.message) is known, verdict.message
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_what_codes_cost_as_they_are_written_takes_no_agreement_away_when_the_budget_is_spent(
+    runner, monkeypatch, readable
+):
+    """Beside 1000 what is added to it is rounded away. Nobody can tell of the whole, and nobody looked at all cuts."""
+    nodes = [helper.make_node("Add", ["x", "c"], ["s"]), helper.make_node("Sub", ["s", "c"], ["y"])]
+    x = np.linspace(-1, 1, 8, dtype=np.float32)
+    case = models.case(nodes, {"x": x}, {"c": np.float32(1000)}, outputs=[("y", TensorProto.FLOAT, (8,))])
+
+    def watched(trial, **more):
+        seen = watch(trial, **more)[1]
+        return Verdict(Word.ABSTAINS, message="too deep"), seen if readable else replace(seen, artifact=UNTOLD)
+
+    def find(inquiry, checked, found):
+        found.judged, found.unsought = [Judged(((0,), (1,)), Verdict(Word.AGREES, Tier.ARTIFACT))], True
+
+    put(monkeypatch, "watch", watched)
+    put(monkeypatch, "_find", find)
+    verdict = check(Trial(case, resolve("onnxruntime-quant"), {}, runner), ()).verdict
+    assert verdict.word is (Word.AGREES if readable else Word.ABSTAINS), verdict.message
+    assert verdict.message.startswith("little is left of output 'y'") is not readable, verdict.message
+    assert ("little is left of output 'y', as of the artifact executed" in verdict.message) is readable
 
 
 def told(runner, monkeypatch, x, off, *, without=None, part, whole=WRONG, rule=""):

@@ -148,3 +148,18 @@ def test_what_was_made_of_a_model_is_looked_into_without_being_made_again(runner
         runner.tap(case, resolve("mnn"), {"optimize_level": 2}, asked)
         assert stages[2:] == ["convert", "quantize", "tap"], "under other options it is another artifact"
     assert np.array_equal(again[0][ODD[1]], first[0][ODD[1]])
+
+
+def test_what_took_longest_to_make_is_there_still_when_something_else_has_been_looked_into(runner, monkeypatch):
+    call, stages = Worker.call, []
+
+    def heard(self, word, *args, **told):
+        stages.append(word.rpartition(".")[2])
+        return call(self, word, *args, **told)
+
+    with runner.within(runner.allow(60)):
+        runner.observe(net(), resolve("mnn"), {"quantize": "offline"})
+        monkeypatch.setattr(Worker, "call", heard)
+        for recipe in ({}, {"quantize": "offline"}, {}):
+            runner.tap(net(), resolve("mnn"), recipe, {ODD[1]: "float32"})
+    assert stages == ["convert", "quantize", "tap", "tap", "tap"]

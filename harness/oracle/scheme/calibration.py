@@ -22,7 +22,7 @@ class Step:
     def holds(self, x: np.ndarray) -> bool:
         """Whether quantizing `x` is the identity."""
         inside = bool(x.size == 0 or (x.min() >= self.low and x.max() <= self.high))
-        return inside and formulas.multiples(np.array([self.low, self.high, *x.flat]), np.asarray(self.scale))
+        return inside and formulas.multiples(np.append([self.low, self.high], x), np.asarray(self.scale))
 
 
 def steps(question: Question, scheme: Scheme) -> dict[str, Step]:

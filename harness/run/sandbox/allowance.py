@@ -45,11 +45,11 @@ class Allowance:
 
     @property
     def late(self) -> str:
-        """In words, that it is over although it was not used up; "" where it was, or is not over."""
+        """In words, that time ends it, or does so before it is used up; "" where use does."""
         unused = self.until - self.used()
-        if unused <= 0 or self.wall > 0:
+        if unused <= self.wall / PATIENCE:
             return ""
-        used, waited = self.seconds - unused, PATIENCE * self.seconds
+        used, waited = self.seconds - unused, PATIENCE * self.seconds - self.wall
         said = f"in {waited:.3g} s of time {used:.2g} of {self.seconds:.3g} CPU seconds were used"
         return f"{said}: {LATE}"
 
