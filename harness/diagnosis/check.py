@@ -32,7 +32,7 @@ from driftnet.diagnosis.search import (
     survey_windows,
     to_narrow,
 )
-from driftnet.diagnosis.usability import nothing_quantized, vanishing, with_joins_in_float
+from driftnet.diagnosis.usability import nothing_quantized, rounded_joins, vanishing, with_joins_in_float
 from driftnet.diagnosis.views import along_the_depth
 from driftnet.diagnosis.weighing import is_lost_as_written, weigh, weigh_excuses
 from driftnet.findings.issues import KnownIssue
@@ -205,12 +205,15 @@ def _with_what_vanishes(trial: Trial, checked: Checked) -> Checked:
         return checked
     reference, names = trial.runner.reference, [value.name for value in trial.case.proto.graph.output]
     try:
+        model, graph = read(trial.case.proto, trial.case.file), read(onnx.ModelProto.FromString(data))
+        if not rounded_joins(model, graph):
+            return checked  # before all tensors are recorded for it
         case, recorded = recording_within(trial.case, reference.record)
-        artifact = replace(case, model=data, calibration=())
-        found = dict(vanishing(read(case.proto, case.file), read(artifact.proto), recorded.feeds))
+        found = dict(vanishing(model, graph, recorded.feeds))
     except Exception:  # ReferenceError, or protobuf's DecodeError, whose module has no types
         return checked
     expected = [{name: run[name] for name in names if name in run} for run in recorded.feeds]
+    artifact = replace(case, model=data, calibration=())
     left = with_joins_in_float(artifact, set(found.values()), expected, reference.outputs) if found else ()
     return replace(checked, vanishing=tuple(found), joins_in_float=left)
 

@@ -38,6 +38,7 @@ class Search:
 
     look    the verdict on a part; it may raise ExhaustedError to end the search
     target  name of the target, for signatures
+    told    of nodes, how they fail; None where they do not
     """
 
     case: Case
@@ -57,7 +58,8 @@ class Search:
         if key not in self.told:
             try:
                 part = submodel(self.case, key, self.recorded, shared=True)
-                self.told[key] = Fault(key, part, self.look(part))
+                verdict = self.look(part)
+                self.told[key] = Fault(key, part, verdict) if verdict.failed else None  # a part holds its weights
             except UnrecordedError:
                 self.told[key] = None
         found = self.told[key]

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import onnx
 from driftnet.diagnosis.end_to_end import Loss, losses
-from driftnet.model.graph import Graph, Values, read
+from driftnet.model.graph import Graph, Node, Values, read
 from driftnet.model.inspect import Case, all_nodes, bodies, computing
 from driftnet.model.operators import AFFINE, full_name
 from driftnet.model.submodel import Record, Recording, UnrecordedError, rebuilt, submodel
-from driftnet.oracle.artifact.verified.calibration import largest_of, ranges_of
+from driftnet.oracle.artifact.verified.calibration import Range, largest_of, ranges_of
 from driftnet.oracle.artifact.verified.comparison import label
 from driftnet.oracle.artifact.verified.operators import CLIPPING, MOVEMENT, OPAQUE, QUANTIZED
 from driftnet.oracle.artifact.verified.range_outliers import moved_from
@@ -85,14 +85,19 @@ def by_tensor(
     return tuple(sorted(rows.values(), key=lambda row: row.relative_l2, reverse=True))
 
 
+def rounded_joins(model: Graph, graph: Graph) -> list[tuple[Node, Range]]:
+    """The nodes of `model` in whose results something may vanish, and the ranges in which `graph`, an artifact, rounds
+    these."""
+    ranges = stated_ranges(graph)
+    joins = (node for node in model.nodes if node.op in JOINS | SUMS)
+    return [(node, ranges[node.outputs[0]]) for node in joins if node.outputs[0] in ranges]
+
+
 def vanishing(model: Graph, graph: Graph, recorded: Sequence[Values]) -> Iterator[tuple[str, str]]:
     """Joins whose result has a step so large that an operand rounds to nothing: boxes and scores of a detector, scores
     of an attention and a mask of -10000. Each in words, and its result."""
-    ranges, seen = stated_ranges(graph), ranges_of(recorded)
-    for node in model.nodes:
-        if node.op not in JOINS | SUMS or node.outputs[0] not in ranges:
-            continue
-        low, high = ranges[node.outputs[0]]
+    seen = ranges_of(recorded)
+    for node, (low, high) in rounded_joins(model, graph):
         step = float(high - low) / CODES_OF_EIGHT_BITS
         made = [np.abs(run[node.outputs[0]]) for run in recorded if node.op in SUMS and node.outputs[0] in run]
         if node.op in SUMS and not any(np.mean((x > 0) & (x < step / 2)) >= UNMASKED for x in made):

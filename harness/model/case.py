@@ -71,6 +71,11 @@ class Case:
     def _parsed(self) -> _Parsed:
         return _PARSED.get(id(self.model)) or _PARSED.setdefault(id(self.model), _Parsed(self.model))
 
+    def sharing(self, proto: onnx.ModelProto) -> Case:
+        """The case, to which `proto` is its model: these are its bytes, and nobody changes it any more."""
+        vars(self)["_parsed"] = _PARSED.setdefault(id(self.model), _Parsed(self.model, proto))
+        return self
+
     @cached_property
     def digest(self) -> str:
         """A stable hexadecimal name for the model and everything it is fed."""
@@ -88,9 +93,9 @@ class _Parsed:
     """A model and its bytes. A case with fewer feeds is another case of the same bytes, and a check has several: each
     would hold a model of 80 MiB once more."""
 
-    def __init__(self, model: bytes) -> None:
+    def __init__(self, model: bytes, proto: onnx.ModelProto | None = None) -> None:
         self.model = model
-        self.proto: onnx.ModelProto = onnx.ModelProto.FromString(model)
+        self.proto: onnx.ModelProto = proto or onnx.ModelProto.FromString(model)
 
 
 _PARSED: WeakValueDictionary[int, _Parsed] = WeakValueDictionary()

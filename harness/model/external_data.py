@@ -67,9 +67,10 @@ def case(
     calibration: Sequence[Feed] = (),
     origin: Mapping[str, Any] | None = None,
 ) -> Case:
-    """The case of a settled model that was read from `path`."""
+    """The case of a settled model that was read from `path`, and that nobody changes any more."""
     file = path.absolute() if outside(model) else None
-    return Case(model.SerializeToString(), tuple(feeds), tuple(calibration), origin or {}, file)
+    made = Case(model.SerializeToString(), tuple(feeds), tuple(calibration), origin or {}, file)
+    return made.sharing(model)
 
 
 def tensors_outside(model: onnx.ModelProto) -> list[TensorProto]:

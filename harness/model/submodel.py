@@ -154,17 +154,16 @@ def rebuilt(case: Case, model: onnx.ModelProto, spared: Collection[str] = ()) ->
     graph = model.graph
     live = ancestors(graph, [*(v.name for v in graph.output), *spared])
     read = {name for i in live for name in reads(graph.node[i])} | {v.name for v in graph.output} | set(spared)
-    body = helper.make_graph(
-        [_bare(graph.node[i]) for i in sorted(live)],
-        "graph",
-        [v for v in graph.input if v.name in read],
-        graph.output,
-        [t for t in graph.initializer if t.name in read],
-        sparse_initializer=[s for s in graph.sparse_initializer if s.values.name in read],
-        value_info=_declared(graph, read),
-    )
     # An initializer that is no graph input needs IR version 4.
-    slim = onnx.ModelProto(ir_version=max(4, model.ir_version), opset_import=model.opset_import, graph=body)
+    slim = onnx.ModelProto(ir_version=max(4, model.ir_version), opset_import=model.opset_import)
+    body = slim.graph  # filled where it is: to put a graph into a model copies all its weights
+    body.name = "graph"
+    body.node.extend(_bare(graph.node[i]) for i in sorted(live))
+    body.input.extend(v for v in graph.input if v.name in read)
+    body.output.extend(graph.output)
+    body.initializer.extend(t for t in graph.initializer if t.name in read)
+    body.sparse_initializer.extend(s for s in graph.sparse_initializer if s.values.name in read)
+    body.value_info.extend(_declared(graph, read))
     slim.functions.extend(model.functions)
     names = [v.name for v in graph_inputs(slim)]
     part = replace(case, model=slim.SerializeToString(deterministic=True))

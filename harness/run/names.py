@@ -94,7 +94,7 @@ class Names:
         return re.compile(rf"{self.stem}\d+_")
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)
 def plainly_named(case: Case) -> tuple[Case, Names]:
     """`case` as a target sees it, and the names that were changed."""
     odd = {name for name in _names(case.proto.graph) if name and not PLAIN.fullmatch(name)}
@@ -105,7 +105,7 @@ def plainly_named(case: Case) -> tuple[Case, Names]:
     return replace(case, model=model, feeds=feeds, calibration=calibration), found
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)
 def _renamed(data: bytes) -> tuple[bytes, Names]:
     """A model with plain names, whatever it is fed, and the names that were changed."""
     model = onnx.ModelProto.FromString(data)

@@ -75,6 +75,13 @@ def test_nothing_is_named_where_nothing_fails():
     assert found(lambda part: AGREES)[0] == []
 
 
+def test_no_part_that_is_right_is_held():
+    case, recorded = deep()
+    search = Search(case, recorded, lambda part: AGREES, "planted")
+    assert search.fault((0, 1)) is None
+    assert search.told == {(0, 1): None}, "its weights stay in memory"
+
+
 def far_apart(verdict: Verdict):
     """`verdict` where what no window holds is together."""
 

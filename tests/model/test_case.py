@@ -3,7 +3,9 @@
 import dataclasses
 import gc
 import weakref
+from pathlib import Path
 
+from driftnet.model import external_data
 from driftnet.model.case import Case
 from onnx import TensorProto, helper
 
@@ -21,6 +23,13 @@ def test_cases_of_the_same_bytes_hold_one_parsed_model():
     assert other.proto is case.proto, "each case holds a model of its own"
     changed = dataclasses.replace(case, model=bytes(bytearray(case.model)))
     assert changed.proto is not case.proto, "other bytes have the model of these"
+
+
+def test_a_case_holds_the_model_that_it_was_made_of_and_parses_none():
+    proto = case_of_a_sum().proto
+    made = external_data.case(proto, Path("sum.onnx"), ())
+    assert made.proto is proto, "it holds its model twice"
+    assert dataclasses.replace(made, feeds=({},)).proto is proto
 
 
 def test_a_parsed_model_goes_with_the_last_case_that_needs_it():

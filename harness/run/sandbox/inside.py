@@ -449,10 +449,11 @@ def _answer(pipe: socket.socket) -> None:
         usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         reply["cpu"] = sum(usage.ru_utime + usage.ru_stime for usage in usages)
         reply["peak_mib"] = max(usage.ru_maxrss for usage in usages) / 1024
-        _send(pipe, interface.Encoded(reply))
+        send(pipe, interface.Encoded(reply))
 
 
-def _send(pipe: socket.socket, message: interface.Encoded) -> None:
+def send(pipe: socket.socket, message: interface.Encoded) -> None:
+    """Say a message; a large one in parts, where they lie."""
     if len(message) < LARGE:
         pipe.sendall(bytes(message))
         return

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 from driftnet.model.verdict import Outcome
 from driftnet.run.sandbox import held
 from driftnet.run.sandbox.allowance import Allowance
-from driftnet.run.sandbox.inside import FRAMES, LARGE, SMALL, children, stat
+from driftnet.run.sandbox.inside import FRAMES, LARGE, SMALL, children, send, stat
 from driftnet.targets import interface
 from driftnet.util import spent
 from driftnet.util.errors import shortened
@@ -183,7 +183,8 @@ class Worker:
     def _called(self, function: str, args: Sequence[Any], seconds: float, cpu: float) -> Reply:
         """What becomes of a call that may take so many seconds of wall time, and of CPU time with this process."""
         self._calls += 1
-        request = interface.encode({"id": self._calls, "function": function, "args": args, "seconds": seconds})
+        asked = {"id": self._calls, "function": function, "args": args, "seconds": seconds}
+        request = interface.Encoded(asked)
         process = self._ready()
         started, used = time.monotonic(), process.cpu
         try:
@@ -293,10 +294,10 @@ def _fail(outcome: Outcome | None, message: str) -> NoReturn:
     raise _NoReplyError(outcome, message)
 
 
-def _send(process: Process, request: bytes, seconds: float) -> None:
+def _send(process: Process, request: interface.Encoded, seconds: float) -> None:
     process.pipe.settimeout(seconds)
     try:
-        process.pipe.sendall(request)
+        send(process.pipe, request)
     except TimeoutError:
         _fail(Outcome.HANG, f"took no call within {seconds:g} s")
     except OSError:
