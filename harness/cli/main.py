@@ -347,7 +347,7 @@ def lint(model: Path, **given: Any) -> Told:
     """Which known causes of failure does a model meet on a target, by their triggers alone? Nothing is run.
 
     For each place: the node, how severe it is, and what may help. What nobody knows without a run is taken to be as
-    usual: numbers that are fed finite, not all equal, nor all zero; sizes that are unknown other than 1; what is
+    usual: numbers that are fed finite, not all equal, nor all zero; a size that no --dim tells 2 or more; what is
     resized of another size; some results 1 or more, where they may be. What depends on no more is met. What depends on
     more, or on a trigger that is known to err or was measured on fewer than three places, is told apart, as what may
     be met.
