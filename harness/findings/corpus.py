@@ -32,7 +32,7 @@ from driftnet.causes import record
 from driftnet.causes.record import CauseRecord, Options, Status
 from driftnet.causes.words import in_a_line
 from driftnet.model import external_data
-from driftnet.model.declared import only_tensors, settle_order, settle_shapes
+from driftnet.model.declared import only_tensors, settle_bodies, settle_order, settle_shapes
 from driftnet.model.inspect import Case, Feed, all_nodes, elements, graph_inputs, no_text, nodes, validate_feed
 from driftnet.model.verdict import Verdict
 from driftnet.targets.environments import NAME
@@ -327,7 +327,7 @@ def read_given(path: Path, *, entire: bool = True, tell: Callable[[str], None] =
     """`read_onnx` of a model that somebody gave: shapes that are declared wrongly are put right, nodes in order, and
     tensors in the place of outputs that are none; `tell` hears which."""
     model = read_onnx(path, entire=entire)
-    for said in (*settle_order(model), *settle_shapes(model), *only_tensors(model)):
+    for said in (*settle_order(model), *settle_bodies(model), *settle_shapes(model), *only_tensors(model)):
         tell(said)
     return model
 

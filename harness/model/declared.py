@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import onnx
 from driftnet.model.inference import InferenceError, inferred, light
-from driftnet.model.inspect import refill
+from driftnet.model.inspect import all_nodes, bodies, refill
 from driftnet.model.submodel import makers, reads
 from onnx import TensorShapeProto, ValueInfoProto
 
@@ -28,6 +28,27 @@ def undeclare(graph: onnx.GraphProto) -> None:
         # To touch a tensor's type would make a tensor of a sequence.
         if value.name not in constant and value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
+
+
+def settle_bodies(model: onnx.ModelProto) -> list[str]:
+    """Put the inferred shape in the place of each that the outputs of bodies declare and that contradicts it, and say
+    which these were: Paddle's exporter calls a branch's one number a scalar."""
+    bare = onnx.ModelProto()
+    bare.CopyFrom(light(model))
+    declaring = [value for value in _outputs_of_bodies(bare.graph) if _shape(value) is not None]
+    for value in declaring:
+        value.type.tensor_type.ClearField("shape")
+    try:
+        found = inferred(bare, data_prop=True).graph if declaring else bare.graph
+    except InferenceError:
+        return []
+    said = []
+    for value, right in zip(_outputs_of_bodies(model.graph), _outputs_of_bodies(found)):
+        shape, wanted = _shape(value), _shape(right)
+        if shape is not None and wanted is not None and _contradict(shape, wanted):
+            said.append(f"{value.name} is declared {_text(shape)}, and is {_text(wanted)}")
+            shape.CopyFrom(wanted)
+    return said
 
 
 def settle_shapes(model: onnx.ModelProto) -> list[str]:
@@ -115,6 +136,10 @@ def _rankless(value: ValueInfoProto | None) -> bool:
 
 def _scores(name: str) -> ValueInfoProto:
     return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [None, None])
+
+
+def _outputs_of_bodies(graph: onnx.GraphProto) -> list[ValueInfoProto]:
+    return [value for node in all_nodes(graph) for body in bodies(node) for value in body.output]
 
 
 def _shape(value: ValueInfoProto) -> TensorShapeProto | None:

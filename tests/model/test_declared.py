@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from driftnet.model.declared import only_tensors, settle_order, settle_shapes, undeclare
+from driftnet.model.declared import only_tensors, settle_bodies, settle_order, settle_shapes, undeclare
 from onnx import TensorProto, helper, numpy_helper
 
 
@@ -47,6 +47,24 @@ def test_what_may_be_right_stays(shape):
     before = model.SerializeToString()
     assert settle_shapes(model) == []
     assert model.SerializeToString() == before, "the model changed"
+
+
+@pytest.mark.parametrize(("declared", "said"), [([], ["b is declared [], and is [1]"]), (["n"], [])])
+def test_a_wrong_shape_of_what_a_body_gives_is_put_right(declared, said):
+    """Paddle's exporter calls one number of a branch a scalar, in a Loop too."""
+    cast = helper.make_node("Cast", ["x"], ["b"], to=TensorProto.FLOAT)
+    body = helper.make_graph([cast], "body", [], [helper.make_tensor_value_info("b", TensorProto.FLOAT, declared)])
+    graph = helper.make_graph(
+        [helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)],
+        "test",
+        [helper.make_tensor_value_info(*each) for each in (("c", TensorProto.BOOL, []), ("x", TensorProto.INT64, [1]))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    before = model.SerializeToString()
+    assert settle_bodies(model) == 2 * said
+    assert bool(said) or model.SerializeToString() == before, "the model changed"
+    onnx.checker.check_model(model, full_check=True)
 
 
 def test_a_model_of_which_nothing_can_be_inferred_stays():
