@@ -46,7 +46,7 @@ from driftnet.reduce.problem import shrink
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, onnx_engine
-from driftnet.targets.recipe import effective
+from driftnet.targets.recipe import Recipe, effective
 from driftnet.util.errors import UserError
 from onnx import numpy_helper
 
@@ -57,6 +57,8 @@ MOST_TRIED = 8
 """Problems of which it is tried what they do to the outputs: of more than these some do something."""
 ENOUGH = 0.95
 """Share of the float model's nodes that have to be compared before an audit agrees."""
+UNOPTIMIZED = {"quantize": "none", "optimization": "off"}
+"""How the artifact is recorded."""
 
 _HINT = "driftnet audit FLOAT.onnx QUANTIZED.onnx takes a float model and what a quantizer made of it"
 
@@ -169,12 +171,13 @@ def _audited(
     named = {problem.where for problem in found.problems}
     odd = [problem for problem in _not_finite(floating, graph) if problem.where not in named]
     problems = [*odd, *found.problems, *_misshapen(floating, recorded, records)]
-    for record in records:
-        problems += nodes_as_written(graph, {**graph.constants, **record})
     excused: dict[str, str] = {}
+    for record in records:
+        wrong, rules = nodes_as_written(graph, {**graph.constants, **record}, _exceptions(onnx_engine(), UNOPTIMIZED))
+        problems, excused = [*problems, *wrong], {**excused, **rules}
     if not any(problem.question == "execution" for problem in problems):
-        optimized, excused = _optimized(artifact, graph, Recording(tuple(records), ()), runner)
-        problems += optimized
+        optimized, rules = _optimized(artifact, graph, Recording(tuple(records), ()), runner)
+        problems, excused = [*problems, *optimized], {**excused, **rules}
     unknown = {found.counterparts[name]: rule for name, rule in excused.items() if name in found.counterparts}
     lost = found.doubtful.keys() | unknown
     vouched = 1 - len(lost) / max(1, found.nodes)
@@ -404,14 +407,20 @@ def _told(window: Judged, artifact: Case, recorded: Recording, look: Callable[[C
     return Problem("execution", where, verdict.error, verdict.bound, verdict.message, mild=mild)
 
 
+def _exceptions(engine: Installed, recipe: Recipe) -> set[str]:
+    """The names of what the engine is documented to do otherwise than the model as written says, under a recipe."""
+    options = effective(engine.target, recipe)
+    return {rule.name for rule in engine.target.exceptions if rule.holds(options)}
+
+
 def _as_written(window: Case, engine: Installed, runner: Runner) -> Verdict:
     """Whether a part of the artifact runs as written under all optimizations. Where it does not run at all, that is
     agreed to, because the whole artifact does."""
     graph = graphs.in_order(graphs.read(window.proto))
-    options = effective(engine.target, engine.target.features["float"])
-    seen = runner.observe(window, engine, options)
+    recipe = engine.target.features["float"]
+    seen = runner.observe(window, engine, effective(engine.target, recipe))
     # Where a window was cut from its neighbours, the runtime may round what the model as written does not.
-    rewritten, rules = documented(graph, {rule.name for rule in engine.target.exceptions if rule.holds(options)})
+    rewritten, rules = documented(graph, _exceptions(engine, recipe))
     verdict = Verdict(Word.AGREES)
     for feed, outputs in zip(window.feeds, seen.outputs or ()):
         strict = evaluate(graph, feed)
@@ -420,7 +429,8 @@ def _as_written(window: Case, engine: Installed, runner: Runner) -> Verdict:
             continue
         allowed = evaluate(rewritten, feed) if rules else strict
         if rules and not execution(rewritten, allowed, feed, outputs).problems:
-            if saturation.RULE in rules or any(is_ill(allowed.balls[name]) for name in problems):
+            cut = saturation.RULE in rules and not all(problem.mild for problem in problems.values())
+            if cut or any(is_ill(allowed.balls[name]) for name in problems):
                 verdict = Verdict(Word.ABSTAINS, rule=" and ".join(sorted(rules)))
             continue
         worst = min(problems.values(), key=lambda problem: problem.mild)

@@ -14,7 +14,7 @@ from driftnet.model.graph import Node
 from driftnet.model.verdict import Kind, Word
 from driftnet.oracle.artifact.verified import tier as artifact
 from driftnet.oracle.artifact.verified.calibration import Calibration, calibration_of
-from driftnet.oracle.artifact.verified.execution import execution
+from driftnet.oracle.artifact.verified.execution import execution, nodes_as_written
 from driftnet.oracle.artifact.verified.messages import channels_told
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare
@@ -124,6 +124,20 @@ def test_products_are_cut_of_unsigned_codes_and_of_signed_ones_that_are_held_as_
     written, made = (evaluate(each, {"x": X}).balls["y"] for each in (graph, run))
     assert bool((made.error > written.error).any()) is cut, (written.error, made.error)
     assert names == ({saturation.RULE} if feature == "avx2" else set())
+
+
+@pytest.mark.parametrize(
+    ("feature", "problems", "excused"), [("avx2", 0, {"i": saturation.RULE}), ("avx512_vnni", 1, {})]
+)
+def test_a_node_that_cuts_products_without_optimizations_too_is_excused_where_the_machine_does(
+    monkeypatch, feature, problems, excused
+):
+    monkeypatch.setattr(saturation, "cpu_features", lambda: (feature,))
+    graph = graphs.read(model(DYNAMIC, **{**CONSTANTS, "b": B}))
+    balls = evaluate(graph, {"x": np.ones_like(X)}).balls
+    recorded = {name: np.asarray(balls[name].midpoint, balls[name].dtype) for name in ("xq", "dz", "i")}
+    found = nodes_as_written(graph, {**graph.constants, **recorded, "i": recorded["i"] - 1}, {saturation.RULE})
+    assert (len(found[0]), found[1]) == (problems, excused), f"found {found}"
 
 
 COMPUTED = [

@@ -6,7 +6,7 @@ round once where the written model rounds twice; what is outside only until each
 of a milder kind, off-by-one-step.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from driftnet.oracle.artifact.verified.operators import DEQUANTIZE
 from driftnet.oracle.ball_arithmetic.ball import Ball, format_of, outside
 from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
+from driftnet.oracle.exemptions import documented
 
 
 @dataclass(frozen=True)
@@ -50,21 +51,29 @@ def execution(graph: Graph, evaluation: Evaluation, feed: Values, observed: Valu
     return Execution(problems, undecided)
 
 
-def nodes_as_written(graph: Graph, tensors: Values) -> list[Problem]:
-    """The nodes of `graph` whose recorded results are not what they make of their recorded operands.
+def nodes_as_written(graph: Graph, tensors: Values, exceptions: Container[str]) -> tuple[list[Problem], dict[str, str]]:
+    """The nodes of `graph` whose recorded results are not what they make of their recorded operands; and results that
+    are, by rules that are documented, each with these.
 
-    tensors   the constants, and whatever else was recorded; a node that reads another is not judged
+    tensors      the constants, and whatever else was recorded; a node that reads another is not judged
+    exceptions   names of the rules that hold
     """
     problems: list[Problem] = []
+    excused: dict[str, str] = {}
     for node in graph.nodes:
         given = {name: tensors[name] for name in (*node.inputs, *captured(node)) if name in tensors}
         if any(name and name not in given for name in node.inputs):
             continue
         part = Graph((node,), {}, frozenset(), tuple(given), node.outputs, graph.opset)
         made = {name: tensors[name] for name in node.outputs if name in tensors}
-        found = execution(part, evaluate(part, given), given, made).problems.values()
-        problems += [blaming(node, "is not computed as written, even without optimizations", p) for p in found]
-    return problems
+        found = execution(part, evaluate(part, given), given, made).problems
+        rewritten, rules = documented.documented(part, exceptions) if found else (part, set())
+        if rules and not execution(rewritten, evaluate(rewritten, given), given, made).problems:
+            excused |= dict.fromkeys(found, " and ".join(sorted(rules)))
+            continue
+        why = "is not computed as written, even without optimizations"
+        problems += [blaming(node, why, problem) for problem in found.values()]
+    return problems, excused
 
 
 def difference(ball: Ball, x: np.ndarray, name: str) -> Problem | None:
