@@ -570,6 +570,42 @@ def _two_lines(rng: Rng) -> Feed:
     return {"x": ink, "widths": np.array([320, 248])}
 
 
+def _frames_heard(rng: Rng) -> Feed:
+    """The fifth frame of speech by its bands and how loud and noisy it is, and what the net remembers of the four
+    before it."""
+    import onnxruntime
+
+    path = next(s.path for s in specimens() if s.name == "speech_frame")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    power, sound = _power(rng, 24, 400, 160)[10:15], _voice(rng, 16000)[4000:]
+    bands = np.log(10) / 10 * inputs.mel(power, 16000, 40)
+    feed: Feed = {"recurrent": np.zeros((1, 1, 64), np.float32)}
+    feed |= {f"cache_{k}": np.zeros((1, 64, 2 << k), np.float32) for k in range(4)}
+    for k in range(5):
+        heard = sound[160 * k : 160 * k + 400]
+        flat = np.mean(np.log(power[k] + 1e-10)) - np.log(np.mean(power[k]) + 1e-10)
+        more = [np.log(np.sqrt(np.mean(heard**2)) + 1e-5), flat, np.mean(heard[1:] * heard[:-1] < 0)]
+        feed["feature"] = np.concatenate([bands[k] - bands[k].mean(), more])[None, None].astype(np.float32)
+        if k < 4:
+            feed |= dict(zip(("recurrent", *(f"cache_{k}" for k in range(4))), session.run(None, feed)[1:]))
+    return feed
+
+
+def _source_of_a_brain(rng: Rng) -> Feed:
+    """A source behind the electrodes of a head: how strong it is where, as it is, mirrored, and both with the other
+    sign; at what frequency; and how it repeats."""
+    y, x = np.mgrid[-1:1:32j, -1:1:32j]
+    (a, b), (c, d) = rng.uniform(-0.7, 0.7, (2, 2))
+    field = np.exp(-((x - a) ** 2 + (y - b) ** 2) / 0.3) - rng.uniform(0, 1) * np.exp(-((x - c) ** 2 + (y - d) ** 2))
+    field = np.where(x**2 + y**2 <= 1, field, 0)
+    sound = inputs.brain(rng, 2000, 200)
+    power = 10 * np.log10(inputs.spectrum(sound, 200, 100).mean(0)[1:] + 1e-6)
+    repeats = np.correlate(sound, sound, "full")[len(sound) : len(sound) + 100]
+    views = np.stack([field, field[:, ::-1], -field, -field[:, ::-1]])[:, None]
+    parts = {"topo": views, "psds": np.tile(power, (4, 1, 1, 1)), "autocorr": np.tile(repeats, (4, 1, 1, 1))}
+    return {name: (0.99 * x / np.abs(x).max()).astype(np.float32) for name, x in parts.items()}
+
+
 def _settings(*most: int):
     """A maker of five lines of a table of settings, each a number below one of `most`."""
     return lambda rng: {"input": rng.integers(0, most, (5, len(most))).astype(np.float32)}
@@ -702,6 +738,12 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "reading_order": _lines_of_a_page,
     "vietnamese_reader": _two_lines,
     "page_unwarp": lambda rng: {"input": inputs.page(rng, 712, 488).transpose(2, 0, 1)[None].astype(np.float16)},
+    "speech_frame": _frames_heard,
+    "speech_marble": lambda rng: {"audio": (_voice(rng, 16000) * 32767).astype(np.int16)[None, None]},
+    "brain_sources": _source_of_a_brain,
+    "ocr_small_detector": _picture("x", inputs.page, 192, 256, *IMAGENET),
+    "table_structure": _picture("x", inputs.page, 488, 488, *IMAGENET),
+    "mobile_reader": _picture("x", _line, 48, 320, 0.5, 0.5),
     "vowel_marks": lambda rng: {"input": 1 + inputs.letters(rng, 48, 40)[None]},
 }
 
