@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from driftnet.findings.trial import Trial, look
 from driftnet.model.verdict import Outcome, Word
 from driftnet.oracle.exemptions import saturation
@@ -12,6 +13,9 @@ from driftnet.targets.environments import resolve
 from driftnet.targets.onnxruntime_quant.target import ONNXRUNTIME_QUANT, OPTIMIZERS
 from driftnet.targets.recipe import canonical, effective, swept
 from onnx import helper
+from onnxruntime.quantization import quantize_dynamic, quantize_static
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer, RTNWeightOnlyQuantConfig
+from onnxruntime.quantization.quant_utils import compute_scale_zp, save_and_reload_model_with_shape_infer
 
 from tests.support import models
 from tests.support.rules import assert_each
@@ -251,6 +255,20 @@ def test_symmetric_codes_of_seven_bits_have_64_in_the_middle(runner):
     recipe = {"quantize": "dynamic", "types": "u8u8", "reduce_range": True, "other_symmetry": True}
     verdict = look(Trial(case, resolve("onnxruntime-quant"), recipe, runner))
     assert verdict.word is Word.AGREES, verdict.message
+
+
+@pytest.mark.parametrize(
+    ("called", "refused"),
+    [
+        *((one, True) for one in (quantize_static, quantize_dynamic, MatMulNBitsQuantizer, RTNWeightOnlyQuantConfig)),
+        *((one, False) for one in (compute_scale_zp, save_and_reload_model_with_shape_infer)),
+    ],
+)
+def test_a_release_lacks_an_option_where_what_the_target_calls_takes_no_such_keyword_and_nowhere_else(called, refused):
+    with pytest.raises(TypeError) as told:
+        called(no_such_option=1)
+    said = f"TypeError: {told.value}"
+    assert any(rule.matches(said) for rule in ONNXRUNTIME_QUANT.outgrown) == refused, said
 
 
 def test_a_result_that_is_no_tensor_is_left_out_instead_of_ending_the_run(tmp_path):

@@ -44,6 +44,8 @@ EXTRA = {
 }
 # How weights are rounded in blocks, and what the quantizer calls it; "default" has no name.
 ALGORITHMS = {"RTN": "RTNWeightOnlyQuantConfig", "k_quant": "KQuantWeightOnlyQuantConfig"}
+# What `quantize` hands options to by name: of another function such a TypeError is the release's own.
+CALLED = (r"quantize_(static|dynamic)", r"(MatMulNBitsQuantizer|\w+WeightOnlyQuantConfig)\.__init__")
 INPUTS = ("as others", "16 bits", "narrow")
 # What a user names where only operators with weights are meant: options take names.
 WEIGHTED = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
@@ -574,7 +576,7 @@ ONNXRUNTIME_QUANT = Target(
         *(
             Rule("too old for an option", "quantize", pattern, _DOCS)
             for pattern in (
-                r"got an unexpected keyword argument '\w+'",
+                rf"^TypeError: ({'|'.join(CALLED)})\(\) got an unexpected keyword argument '\w+'",
                 r"(Key|Attribute)Error: '?QU?Int\d+",
                 r"PathLike object, not ModelProto",
                 r"No module named 'onnxruntime\.",
