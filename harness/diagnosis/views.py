@@ -92,7 +92,9 @@ def distribution(name: str, made: Sequence[Tensors], right: Sequence[Tensors]) -
         return None
     both = np.concatenate(finite)
     low, high = float(both.min()), float(both.max())
-    counts = [np.histogram(x, BINS, (low, high if high > low else low + 1))[0] for x in finite]
+    width = (high / 2 - low / 2) or 1.0  # halves: that of all doubles is none
+    # As shares of it: no interval of so few numbers as 1e30 has next to it can be cut into so many.
+    counts = [np.histogram((x / 2 - low / 2) / width, BINS, (0, 1))[0] for x in finite]
     return Distribution(name, low, high, tuple(map(int, counts[0])), tuple(map(int, counts[1])))
 
 

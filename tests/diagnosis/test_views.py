@@ -1,6 +1,7 @@
 """views: where a fault lies, how errors run along the depth, how a wrong tensor is distributed."""
 
 import numpy as np
+import pytest
 from driftnet.diagnosis.views import BINS, along_the_depth, around, distribution
 from driftnet.model.submodel import Recording
 from driftnet.model.verdict import Verdict, Word
@@ -40,3 +41,13 @@ def test_every_number_of_a_wrong_tensor_is_counted_and_nothing_else():
     assert (sum(found.right), sum(found.made)) == (3, 2), "NaN lies nowhere"
     assert distribution("y", [{"y": np.array(["a"])}], right) is None
     assert distribution("y", made, [{}]) is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(2.7e38, 2.7e38), (1e30, np.nextafter(1e30, np.inf)), (-1.7e308, 1.7e308), (0.0, 5e-324), (3.0, 3.0)],
+)
+def test_numbers_of_any_size_however_near_to_each_other_are_counted(low, high):
+    found = distribution("y", [{"y": np.array([low, np.inf])}], [{"y": np.array([low, high])}])
+    assert (found.low, found.high, sum(found.right), sum(found.made)) == (low, high, 2, 1)
+    assert found.made[0] == 1
