@@ -121,7 +121,7 @@ def of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
             if shape is not None and len(shape) > 1 and shape[1] is not None:
                 yield "say.depthwise", node.attributes["group"] == shape[1] > 1
             weights = host.shape(node.inputs[1]) if node.op == "Conv" and shape is not None else None
-            if weights and weights[0] is not None:
+            if weights and weights[0] is not None and node.attributes["group"]:
                 yield "say.per_group", weights[0] // node.attributes["group"]
         case ["axis"]:
             shape = host.shape(node.inputs[0]) if node.inputs else None
@@ -365,7 +365,7 @@ def _pads_evenly(host: Host, node: Node) -> Any:
     told, count = [], len(kernel)
     strides, dilations = (node.attributes.get(name) or [1] * count for name in ("strides", "dilations"))
     pads = node.attributes.get("pads") or [0] * 2 * count
-    if not len(strides) == len(dilations) == len(pads) // 2 == count:
+    if not len(strides) == len(dilations) == len(pads) // 2 == count or 0 in strides:
         return ...
     further = node.attributes.get("output_padding") or [0] * count
     for n, k, s, d, more, before, behind in zip(image, kernel, strides, dilations, further, pads, pads[count:]):
@@ -386,7 +386,7 @@ def _begins_beyond(node: Node, image: Sequence[int | None]) -> bool | None:
     count, kernel = len(image), node.attributes.get("kernel_shape", ())
     strides, dilations = (node.attributes.get(name) or [1] * count for name in ("strides", "dilations"))
     pads = node.attributes.get("pads") or [0] * 2 * count
-    if None in image or not len(kernel) == len(strides) == len(dilations) == len(pads) // 2 == count:
+    if None in image or 0 in strides or not len(kernel) == len(strides) == len(dilations) == len(pads) // 2 == count:
         return None
     axes = zip(image, kernel, strides, dilations, pads, pads[count:])
     return any(-((d * (k - 1) + 1 - n - before - after) // s) * s >= n + before for n, k, s, d, before, after in axes)

@@ -97,6 +97,22 @@ def test_a_window_that_begins_behind_the_image_is_told(n: int, pads: list[int], 
     assert "0.say.beyond" not in facts(one("MaxPool", grid((1, 1, n)), kernel_shape=[2]))
 
 
+@pytest.mark.parametrize(
+    ("op", "stated"),
+    [
+        ("Conv", {"group": 0}),
+        ("Conv", {"auto_pad": "SAME_UPPER", "strides": [0, 0]}),
+        ("MaxPool", {"ceil_mode": 1, "kernel_shape": [2, 2], "strides": [0, 0]}),
+    ],
+)
+def test_of_an_attribute_that_no_model_may_state_facts_are_told_all_the_same(op: str, stated: dict[str, Any]) -> None:
+    """Experiments propose such models, and ask what is expected of them before these are run."""
+    weights = [grid((3, 2, 2, 2))] if op == "Conv" else []
+    found = facts(one(op, grid((1, 2, 6, 6)), *weights, **stated))
+    assert found["0.op"] == op
+    assert "0.say.per_group" not in found
+
+
 def test_depthwise_uneven_pads_and_halves_are_told() -> None:
     weights = np.ones((2, 1, 2, 2), np.float32)
     found = facts(one("Conv", grid((1, 2, 6, 6)), constants=[weights], group=2, pads=[0, 1, 0, 1]))
