@@ -77,19 +77,25 @@ def off_by_what_is_cut(
     attributes `given`. Where codes are held as floats around it, s8 becomes u8."""
     held, slides = op in HELD, Trait.SLIDES in traits_of(op)
     unsigned = a.dtype == np.uint8 or (a.dtype == np.int8 and held)
-    if not unsigned or not (w.dtype == np.int8 or (held and is_float(w.dtype))) or not w.numbers.ndim:
+    if not unsigned or not (w.dtype == np.int8 or (held and is_float(w.dtype))) or not w.numbers.size:
         return x
-    codes, step = w.numbers, np.ones(1) if w_scale is None else w_scale.numbers.ravel()
+    codes, step = w.numbers, np.ones(1) if w_scale is None else np.abs(w_scale.numbers.ravel())
     if w.dtype != np.int8:  # the runtime rounds these itself, to codes of which the largest is 127
-        step = np.abs(codes).max(initial=np.finfo(np.float32).tiny, keepdims=True).ravel() / np.iinfo(np.int8).max
+        step = np.ravel(max(np.abs(codes).max(), np.finfo(np.float32).tiny) / np.iinfo(np.int8).max)
         codes = codes / step
-    rows = codes.reshape(len(codes), -1).T if slides else codes[:, None] if codes.ndim == 1 else codes
-    lowest = np.iinfo(a.dtype).min
-    error = lost(np.swapaxes(rows, -1, -2) if given.get("transB", 0) else rows, a.high.max(initial=lowest) - lowest)
+    levels = a.high - np.iinfo(a.dtype).min
+    error = lost((_products_of_windows if slides else _products_of_rows)(levels, codes, given))
     error = error * (step if step.size in (1, error.shape[-1]) else step.max()) * abs(given.get("alpha", 1.0))
-    error = error if a_scale is None else error * a_scale.numbers.max()
-    error = error if x_scale is None else error / x_scale.numbers.min() + (error > 0)
-    error = error.reshape(-1, *[1] * (codes.ndim - 2)) if slides else error[..., None, :] if codes.ndim > 1 else error
+    error = error if a_scale is None else error * np.abs(a_scale.numbers).max()
+    if x_scale is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):  # what is quantized by 0 is no number of its own
+            error = error / np.abs(x_scale.numbers).min() + (error > 0)
+    if slides:
+        error = error.reshape(-1, *[1] * (codes.ndim - 2))
+    elif codes.ndim == 1:
+        error = error[0]
+    elif a.numbers.ndim > 1:
+        error = error[..., None, :]
     if x.dtype.kind not in "iu":
         return widened(x.numbers, x.error + error, x.dtype)
     ends = np.iinfo(x.dtype)
@@ -97,16 +103,31 @@ def off_by_what_is_cut(
     return widened((low + high) / 2, (high - low) / 2, x.dtype)
 
 
-def lost(codes: np.ndarray, largest: float) -> np.ndarray:
-    """The most that sums [..., N] of products of `codes` [..., K, N] with codes from 0 to `largest` lose.
+def _products_of_windows(x: np.ndarray, w: np.ndarray, given: Mapping[str, Any]) -> np.ndarray:
+    """The largest products [K, M] of a Conv of x [N, C, ...] by w [M, C / groups, ...]."""
+    groups = x.shape[1] // w.shape[1]
+    padded = any(given.get("pads", ())) or given.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    least = np.iinfo(np.uint8).max if padded else 0  # padding is the zero point, which may be any
+    largest = x.max((0, *range(2, x.ndim)), initial=least).reshape(groups, 1, -1, 1)
+    return np.asarray((largest * w.reshape(groups, len(w) // groups, w.shape[1], -1)).reshape(len(w), -1).T)
 
-    A pair loses what it is beyond LARGEST. That is a convex function of its sum: however codes are paired, no more is
+
+def _products_of_rows(x: np.ndarray, w: np.ndarray, given: Mapping[str, Any]) -> np.ndarray:
+    """The largest products [..., K, N] of a MatMul or Gemm of x [..., M, K] by w [..., K, N], or what it transposes."""
+    x, w = (np.swapaxes(y, -1, -2) if given.get(name, 0) else y for name, y in (("transA", x), ("transB", w)))
+    return np.asarray(x.max(tuple(range(x.ndim - 1)), initial=0)[:, None] * (w if w.ndim > 1 else w[:, None]))
+
+
+def lost(products: np.ndarray) -> np.ndarray:
+    """The most that sums [..., N] lose of terms that are between 0 and `products` [..., K, N].
+
+    A pair loses what it is beyond LARGEST. That is a convex function of its sum: however terms are paired, no more is
     lost than where the largest of one sign are.
     """
-    worst = np.zeros((*codes.shape[:-2], codes.shape[-1]))
+    worst = np.zeros((*products.shape[:-2], products.shape[-1]))
     for sign in (1, -1):
-        falling = -np.sort(-np.maximum(sign * codes.astype(np.float64), 0), axis=-2)
+        falling = -np.sort(-np.maximum(sign * products, 0), axis=-2)
         pairs, second = falling[..., ::2, :], falling[..., 1::2, :]
         pairs[..., : second.shape[-2], :] += second
-        worst = np.maximum(worst, np.maximum(largest * pairs - LARGEST, 0).sum(-2))
+        worst = np.maximum(worst, np.maximum(pairs - LARGEST, 0).sum(-2))
     return worst

@@ -18,6 +18,7 @@ from driftnet.oracle.artifact.verified.execution import execution, nodes_as_writ
 from driftnet.oracle.artifact.verified.messages import channels_told
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare
+from driftnet.oracle.ball_arithmetic.ball import exact
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.exemptions import saturation
 from driftnet.oracle.exemptions.documented import documented
@@ -105,7 +106,7 @@ def problems(nodes=QDQ, floating=FLOAT, calibration=None, **changed):
     [
         ("QDQ", np.uint8, CODES, "avx2", True),
         ("QDQ", np.int8, CODES, "avx2", True),  # onnxruntime makes these unsigned
-        ("QDQ", np.int8, W, "avx2", True),
+        ("QDQ", np.int8, np.ones_like(W), "avx2", True),
         ("QDQ", np.int8, CODES // 2, "avx2", False),
         ("QDQ", np.int8, CODES, "avx512_vnni", False),
         ("QOperator", np.uint8, CODES, "avx2", True),
@@ -118,10 +119,10 @@ def test_products_are_cut_of_unsigned_codes_and_of_signed_ones_that_are_held_as_
 ):
     monkeypatch.setattr(saturation, "cpu_features", lambda: (feature,))
     zero = activations(np.iinfo(activations).max // 2 + 1 if activations is np.uint8 else 0)
-    nodes = [node for node in FORMS[form] if weights is not W or "wd" not in node[2]]
-    graph = graphs.read(model(nodes, **{**CONSTANTS, "xz": zero, "yz": zero, "wq": weights, "wd": W, "b": B}))
+    nodes = [node for node in FORMS[form] if weights.dtype == np.int8 or "wd" not in node[2]]
+    graph = graphs.read(model(nodes, **{**CONSTANTS, "xz": zero, "yz": zero, "wq": weights, "wd": weights, "b": B}))
     run, names = documented(graph, {saturation.RULE})
-    written, made = (evaluate(each, {"x": X}).balls["y"] for each in (graph, run))
+    written, made = (evaluate(each, {"x": np.ones_like(X)}).balls["y"] for each in (graph, run))
     assert bool((made.error > written.error).any()) is cut, (written.error, made.error)
     assert names == ({saturation.RULE} if feature == "avx2" else set())
 
@@ -816,12 +817,38 @@ def test_of_twins_one_may_be_quantized_and_the_other_not(runner):
     assert found.word is Word.AGREES, f"what the float one gives is not what the other has to: {found}"
 
 
-def test_sums_lose_what_pairs_of_the_largest_products_are_cut_by_at_most():
-    codes = np.int8([[127, -128], [1, -128], [127, 3], [-5, 0]])
-    right = {(0, 2): 2 * 127 * 255 - saturation.LARGEST, (1,): 2 * 128 * 255 - saturation.LARGEST}
-    assert saturation.lost(codes, 255).tolist() == list(right.values())
-    a = np.random.default_rng(0).integers(0, 256, (500, 8))
-    w = np.random.default_rng(1).integers(-128, 128, (8, 5))
-    pairs = np.clip(a[:, ::2, None] * w[::2] + a[:, 1::2, None] * w[1::2], -(2**15), saturation.LARGEST)
-    off = np.abs(pairs.sum(1) - a @ w).max(0)
-    assert (off <= saturation.lost(w, 255)).all(), (off, saturation.lost(w, 255))
+def cut_by_pairs(a, w):
+    """Sums [M, N] of products of a [M, K] and w [K, N], of which those next to each other are added in 16 bits."""
+    terms = np.pad(a[:, :, None] * w, ((0, 0), (0, a.shape[1] % 2), (0, 0)))
+    return np.clip(terms[:, ::2] + terms[:, 1::2], -(2**15), saturation.LARGEST).sum(1)
+
+
+@pytest.mark.parametrize(
+    ("a", "w"), [((3, 7), (7, 4)), ((3, 8), (8,)), ((8,), (8, 4)), ((8,), (8,)), ((3, 8), (2, 8, 5))]
+)
+def test_a_product_of_codes_is_off_by_what_is_cut_at_most(a, w):
+    rng = np.random.default_rng(0)
+    a, w = rng.integers(0, 256, a), rng.integers(-128, 128, w)
+    x = np.asarray(a @ w)
+    rows, columns = np.atleast_2d(a), np.moveaxis(w if w.ndim > 1 else w[:, None], -2, 0)
+    made = cut_by_pairs(rows, columns.reshape(len(columns), -1)).reshape(len(rows), *columns.shape[1:])
+    made = (np.moveaxis(made, 0, -2) if w.ndim > 1 else made).reshape(x.shape)
+    operands = exact(x.astype(np.int32)), exact(a.astype(np.uint8)), exact(w.astype(np.int8))
+    ball = saturation.off_by_what_is_cut(*operands, op="MatMulInteger", given={})
+    assert ball.shape == x.shape
+    assert (np.abs(made - x) <= ball.error).all(), (made - x, ball.error)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_a_window_of_codes_is_off_by_what_is_cut_at_most(groups):
+    rng = np.random.default_rng(groups)
+    a, w = rng.integers(200, 256, (1, 4, 3, 3)), rng.integers(-128, 128, (8, 4 // groups, 3, 3))
+    channels = [a[0].reshape(groups, -1)[k * groups // 8] for k in range(8)]
+    x = np.array([row @ kernel.ravel() for row, kernel in zip(channels, w)]).reshape(1, 8, 1, 1)
+    made = [cut_by_pairs(row[None], kernel.reshape(-1, 1)) for row, kernel in zip(channels, w)]
+    operands = exact(x.astype(np.int32)), exact(a.astype(np.uint8)), exact(w.astype(np.int8))
+    ball = saturation.off_by_what_is_cut(*operands, op="ConvInteger", given={})
+    assert ball.shape == x.shape
+    off = np.abs(np.reshape(made, x.shape) - x)
+    assert off.any(), "nothing is cut"
+    assert (off <= ball.error).all(), (off, ball.error)
