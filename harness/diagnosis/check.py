@@ -221,7 +221,8 @@ def _with_what_vanishes(trial: Trial, checked: Checked) -> Checked:
 def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
     """`checked` with what the kernels and the documented behaviour cost by which something was excused, and without
     which there are options: of the output that they move most, how far they do, and how far off it is without them."""
-    named = {verdict.rule for verdict in (checked.verdict, *(judged.verdict for judged in checked.judged))}
+    verdicts = (checked.verdict, *(judged.verdict for judged in checked.judged))
+    named = {name for verdict in verdicts for name in verdict.rule.split(" and ")}
     trial, costs = inquiry.trial, []
     avoided = {kernel.name: kernel.without for kernel in kernels.used(trial)}
     avoided |= {

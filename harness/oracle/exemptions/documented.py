@@ -20,7 +20,7 @@
 Each has to be declared by the target, by this name. What is right of the model rewritten so is no failure.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,9 +66,19 @@ def excuse(question: Question, graph: Graph, place: Place, tier: Tier) -> Verdic
     It agrees, or where that rounds so much that nothing could be wrong, abstains, by the rules' names. None where the
     output is wrong of that too.
     """
+    without = question.exceptions - {saturation.RULE}
+    for exceptions in (without, question.exceptions) if saturation.is_possible() else (without,):
+        if verdict := _excused(question, graph, place, tier, exceptions):
+            return verdict
+    return None
+
+
+def _excused(question: Question, graph: Graph, place: Place, tier: Tier, exceptions: Collection[str]) -> Verdict | None:
+    """What `excuse` says by these `exceptions`. What is cut on this processor may leave nothing of an output: that is
+    no reason to say nothing of it, where it is known what there may be."""
     feed, name = place
-    rewritten, names = documented(graph, question.exceptions, question.approximations)
-    if NARROW in question.exceptions and any(map(_is_wide, question.records[feed].values())):
+    rewritten, names = documented(graph, exceptions, question.approximations)
+    if NARROW in exceptions and any(map(_is_wide, question.records[feed].values())):
         rewritten, names = narrowed(rewritten), names | {NARROW}
     feeds, halves = question.case.feeds[feed], question.in_halves
     ball = evaluate(rewritten, feeds, halves=halves, keep=[name]).balls.get(name) if names else None
@@ -76,9 +86,7 @@ def excuse(question: Question, graph: Graph, place: Place, tier: Tier) -> Verdic
     if not isinstance(ball, Ball) or ball.shape != got.shape or outside(ball, got).any():
         return None
     rule = " and ".join(sorted(names))
-    if (
-        is_ill(ball) and saturation.RULE not in names
-    ):  # that may leave nothing of an output, and no word on it is better
+    if ball.undecided.any() or (is_ill(ball) and saturation.RULE not in exceptions):
         operators = [node.op for node in graph.ancestors(name)]
         return replace(abstains(tier, place, f"{rule} moves it too far", operators), rule=rule)
     return agrees(tier, place, rule=rule)

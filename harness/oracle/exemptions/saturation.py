@@ -29,13 +29,15 @@ OPERANDS = {
     "QLinearConv": (0, 3, 1, 4, 6),
     "QLinearMatMul": (0, 3, 1, 4, 6),
     "com.microsoft.QGemm": (0, 3, 1, 4, 7),
+    "com.microsoft.MatMulIntegerToFloat": (0, 1, 2, 3),
 }
 """By operator that acts on codes, the positions of what a CUT reads."""
 
 
 def is_possible() -> bool:
-    """Whether this machine has no kernels that add in 32 bits."""
-    return WIDE_KERNELS.isdisjoint(cpu_features())
+    """Whether this machine has such kernels, and none that add in 32 bits."""
+    features = cpu_features()
+    return "avx2" in features and WIDE_KERNELS.isdisjoint(features)
 
 
 def saturates(activation: float, weight: float) -> bool:
@@ -53,6 +55,8 @@ def cut(graph: Graph, node: Node, exact: str) -> Node | None:
         if data is None or data.op != "DequantizeLinear":
             return None
         codes, scale = weights.inputs[:2] if weights and weights.op == "DequantizeLinear" else (node.inputs[1], "")
+        if not scale and (node.op == "MatMul" or codes not in graph.constants):
+            return None  # the runtime rounds constant weights alone, and none of a MatMul
         operands = (data.inputs[0], codes, data.inputs[1], scale)
     elif node.op in OPERANDS:
         operands = tuple(map(node.input, OPERANDS[node.op]))
@@ -80,13 +84,17 @@ def off_by_what_is_cut(
     if not unsigned or not (w.dtype == np.int8 or (held and is_float(w.dtype))) or not w.numbers.size:
         return x
     codes, step = w.numbers, np.ones(1) if w_scale is None else np.abs(w_scale.numbers.ravel())
-    if w.dtype != np.int8:  # the runtime rounds these itself, to codes of which the largest is 127
-        step = np.ravel(max(np.abs(codes).max(), np.finfo(np.float32).tiny) / np.iinfo(np.int8).max)
-        codes = codes / step
+    if w.dtype != np.int8:  # the runtime rounds these itself, from the smallest to the largest, and may be a code off
+        low, high = min(codes.min(), 0.0), max(codes.max(), np.finfo(np.float32).tiny)
+        step = np.ravel((high - low) / 255)
+        codes = (codes - low) / step + np.iinfo(np.int8).min
+        codes += np.sign(codes)
     levels = a.high - np.iinfo(a.dtype).min
     error = lost((_products_of_windows if slides else _products_of_rows)(levels, codes, given))
     error = error * (step if step.size in (1, error.shape[-1]) else step.max()) * abs(given.get("alpha", 1.0))
     error = error if a_scale is None else error * np.abs(a_scale.numbers).max()
+    if not error.any():
+        return x
     if x_scale is not None:
         with np.errstate(divide="ignore", invalid="ignore"):  # what is quantized by 0 is no number of its own
             error = error / np.abs(x_scale.numbers).min() + (error > 0)

@@ -195,7 +195,8 @@ def _judge(run: Run, place: Place, nodes: Sequence[Node]) -> Verdict:
     if not (error > bound).any():
         return agrees(Tier.LOSSLESS, place, **evidence)
     if saturation.RULE in question.exceptions and any(_saturates(run, node) for node in nodes):
-        return agrees(Tier.LOSSLESS, place, **evidence, rule=saturation.RULE)
+        cut = abstains(Tier.LOSSLESS, place, "it may be cut by more than a step", [])
+        return dataclasses.replace(cut, rule=saturation.RULE)  # an artifact tells by how much
     verdict = diverges(Tier.LOSSLESS, question, place, error > bound, bound)
     one_step = not on_grid and bool((error <= ONE_STEP * step + slack).all())
     return dataclasses.replace(verdict, kind=Kind.OFF_BY_ONE_STEP) if one_step else verdict

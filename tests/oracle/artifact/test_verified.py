@@ -120,7 +120,8 @@ def test_products_are_cut_of_unsigned_codes_and_of_signed_ones_that_are_held_as_
     monkeypatch.setattr(saturation, "cpu_features", lambda: (feature,))
     zero = activations(np.iinfo(activations).max // 2 + 1 if activations is np.uint8 else 0)
     nodes = [node for node in FORMS[form] if weights.dtype == np.int8 or "wd" not in node[2]]
-    graph = graphs.read(model(nodes, **{**CONSTANTS, "xz": zero, "yz": zero, "wq": weights, "wd": weights, "b": B}))
+    held = "wq" if weights.dtype == np.int8 else "wd"
+    graph = graphs.read(model(nodes, **{**CONSTANTS, "xz": zero, "yz": zero, held: weights, "b": B}))
     run, names = documented(graph, {saturation.RULE})
     written, made = (evaluate(each, {"x": np.ones_like(X)}).balls["y"] for each in (graph, run))
     assert bool((made.error > written.error).any()) is cut, (written.error, made.error)

@@ -530,7 +530,7 @@ def test_saturation_of_unsigned_by_signed_pairs_is_excused_only_where_the_machin
         return judge(model, observed({"y": y}), target=declared, options={}, reference=runner.reference)
 
     assert said("avx2", "avx512_vnni").word is Word.DIVERGES
-    assert (said("avx2").word, said("avx2").rule) == (Word.AGREES, "u8s8-saturation")
+    assert (said("avx2").word, said("avx2").rule) == (Word.ABSTAINS, "u8s8-saturation"), "no artifact tells how far"
     monkeypatch.setattr(saturation, "cpu_features", lambda: ("avx2",))
     assert verdict(runner, model, {"y": y}, scheme=scheme).word is Word.DIVERGES, "this target does not declare it"
 
