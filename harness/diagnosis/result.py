@@ -95,8 +95,10 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the rounding of a fast kernel does to the output that it moves most, under the options that do without it.
+    """What a fast kernel's rounding, or what is documented, does to the output that it moves most, and the options that
+    do without it.
 
+    kernel   its name, or that of the rule
     moved   how far it is from that without the kernel;   left   how far that is off (both relative, L2; for zeros the
             error itself)
     """
