@@ -90,9 +90,9 @@ def _padded(node: Node, where: Sliding, sizes: tuple[int, ...]) -> Array:
 
 @rule("GlobalAveragePool")
 def global_average_pool(x: Ball) -> Ball:
-    """The mean over all spatial dims"""
-    axes = tuple(range(2, x.midpoint.ndim))
-    return Sum.of(x, lambda values: values.mean(axes, keepdims=True), math.prod(x.shape[2:])).ball(x.dtype)
+    """The mean over all spatial dims, no number of none"""
+    axes, count = tuple(range(2, x.midpoint.ndim)), math.prod(x.shape[2:])
+    return Sum.of(x, lambda values: values.sum(axes, keepdims=True) / (count or math.nan), count).ball(x.dtype)
 
 
 @rule("LpPool", "GlobalLpPool")

@@ -31,6 +31,12 @@ def inside(ball, f, x, draws=20):
     return all(holds(ball, f(member.astype(np.float32))) for member in members)
 
 
+def test_the_mean_of_nothing_is_no_number_and_warns_nobody():
+    (ball,) = apply("GlobalAveragePool", np.zeros((1, 2, 0, 3), np.float32))
+    assert np.isnan(ball.numbers).all(), ball
+    assert ball.shape == (1, 2, 1, 1)
+
+
 WINDOW = {"kernel_shape": [2, 3], "strides": [1, 2], "pads": [1, 0, 0, 1]}
 
 
