@@ -89,7 +89,7 @@ def test_a_failure_that_was_seen_again_is_one_though_no_time_is_left_to_examine_
 
 @pytest.mark.usefixtures("unhurried")
 def test_a_failure_that_was_seen_again_is_one_though_no_time_is_left_to_reduce_it(patient):
-    checked = check(trial(patient, "", SLOW), (), seconds=4.9 * LATE)
+    checked = check(trial(patient, "", SLOW), (), seconds=6.9 * LATE)
     assert checked.verdict.word is Word.FAILS
     assert checked.diagnoses[0].examination.finding is None
 
