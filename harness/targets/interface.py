@@ -87,6 +87,7 @@ class Scheme:
     nearest_weights   each weight gets the code nearest to it; else that is done first, and then codes and scales are
                       fitted to each other by least squares, where the largest weights are clipped
     moves_biases      biases are moved to make up for what quantizing does to the mean of a result
+    held_as_floats    operators stand between DequantizeLinear and QuantizeLinear, and are fused by the runtime
     narrow            a range of activations that is narrower than this ends so much above its least number
     """
 
@@ -102,6 +103,7 @@ class Scheme:
     nearest_weights: bool = True
     moves_biases: bool = False
     narrow: float = 0.0
+    held_as_floats: bool = False
 
 
 @dataclass(frozen=True)

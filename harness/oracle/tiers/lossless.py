@@ -239,7 +239,10 @@ def _rounded(x: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
 def _saturates(run: Run, node: Node) -> bool:
     """Whether the machine may cut a pair of products of `node`."""
     model, held = run.question.graph, run.scheme.weight_codes
-    if not formulas.has_weights(model, node) or run.scheme.activation_codes is None or held is None or held[0] >= 0:
+    if not formulas.has_weights(model, node) or held is None or held[0] >= 0:
+        return False
+    lowest, _ = run.scheme.activation_codes or (-1, 0)
+    if (lowest < 0 and not run.scheme.held_as_floats) or model.constants[node.inputs[1]].size == 1:
         return False
     codes = np.abs(model.constants[node.inputs[1]] / formulas.weight_scales(model, node, run.scheme)).max()
     step, x = run.steps[node.inputs[0]], run.values[node.inputs[0]]

@@ -331,6 +331,7 @@ def scheme(options: Options) -> Scheme | None:
         # Half a step is missing at the end of -8 to 7, and of a range that is made symmetric for codes that are not.
         told=weights == "s4" or widened or narrowed or mixed,
         narrow=float(options.get("least_range", "0")),
+        held_as_floats=static and options["format"] == "QDQ",
     )
 
 
