@@ -343,8 +343,7 @@ def _excused(question: Question, place: Place, verdict: Verdict) -> Verdict:
     """`verdict`, unless the target documents to round what the model as written does not."""
     if verdict.word is not Word.DIVERGES:
         return verdict
-    mild = verdict.kind == Kind.OFF_BY_ONE_STEP
-    return documented.excuse(question, question.graph, place, verdict.tier, mild=mild) or verdict
+    return documented.excuse(question, question.graph, place, verdict.tier) or verdict
 
 
 def _one_step(question: Question, place: Place, verdict: Verdict) -> Verdict:

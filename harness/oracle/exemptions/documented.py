@@ -60,14 +60,14 @@ WRAPPED = "driftnet.Wrapped"
 WIDE = (np.int64, np.uint64)
 
 
-def excuse(question: Question, graph: Graph, place: Place, tier: Tier, *, mild: bool = False) -> Verdict | None:
+def excuse(question: Question, graph: Graph, place: Place, tier: Tier) -> Verdict | None:
     """What `tier` says of an output that is wrong of `graph`, but right of what is documented to be run for it.
 
     It agrees, or where that rounds so much that nothing could be wrong, abstains, by the rules' names. None where the
-    output is wrong of that too. mild: it is one step off, for which no product need be cut.
+    output is wrong of that too.
     """
     without = question.exceptions - {saturation.RULE}
-    for exceptions in (without, question.exceptions) if saturation.is_possible() and not mild else (without,):
+    for exceptions in (without, question.exceptions) if saturation.is_possible() else (without,):
         if verdict := _excused(question, graph, place, tier, exceptions):
             return verdict
     return None

@@ -221,7 +221,7 @@ def _executed(
         if name not in graph.outputs:
             verdicts[place] = abstains(TIER, place, "the artifact has no such output", [])
         elif problem:
-            excused = documented.excuse(question, graph, place, TIER, mild=problem.mild)
+            excused = documented.excuse(question, graph, place, TIER)
             message = f"the artifact is not executed as written: {question.describe(place)}: {problem.message}"
             verdicts[place] = excused or _diverges(place, problem, "execute", message)
         elif unknown is not None and not as_run:
