@@ -422,7 +422,7 @@ def _as_written(window: Case, engine: Installed, runner: Runner) -> Verdict:
     # Where a window was cut from its neighbours, the runtime may round what the model as written does not. What a
     # processor cuts is asked for where nothing else explains it: of that less is known.
     exceptions = _exceptions(engine, recipe)
-    ways = [documented(graph, exceptions - {saturation.RULE}), documented(graph, exceptions)]
+    ways = [exceptions - {saturation.RULE}, *([exceptions] if saturation.is_possible() else [])]
     verdict = Verdict(Word.AGREES)
     for feed, outputs in zip(window.feeds, seen.outputs or ()):
         strict = evaluate(graph, feed)
@@ -430,7 +430,8 @@ def _as_written(window: Case, engine: Installed, runner: Runner) -> Verdict:
         if not problems:
             continue
         mild = all(problem.mild for problem in problems.values())
-        tried = ((rules, evaluate(form, feed), form) for form, rules in ways[: 1 if mild else 2] if rules)
+        forms = (documented(graph, way) for way in ways[: 1 if mild else 2])
+        tried = ((rules, evaluate(form, feed), form) for form, rules in forms if rules)
         right = ((rules, balls) for rules, balls, form in tried if not execution(form, balls, feed, outputs).problems)
         if told := next(right, None):
             rules, allowed = told
