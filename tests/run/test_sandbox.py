@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from driftnet.model.verdict import Outcome
 from driftnet.run.sandbox import held, inside
+from driftnet.run.sandbox import worker as worker_module
 from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
 from driftnet.targets import interface
 from driftnet.util.errors import UserError
@@ -396,7 +397,15 @@ def test_output_is_captured_call_by_call(worker: Worker) -> None:
     assert call(worker, "echo", 1).log == "", "output of one call turns up in the next"
 
 
-def test_of_a_huge_output_the_end_is_kept_and_the_rest_dropped() -> None:
+def test_of_a_huge_output_the_end_is_kept_and_the_rest_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, delays = worker_module._read_tail, iter([1.0])
+
+    def slowly(log: int) -> bytes:
+        tail = read(log)
+        time.sleep(next(delays, 0))  # in which a process that goes on would write the rest of it, and that be lost
+        return tail
+
+    monkeypatch.setattr(worker_module, "_read_tail", slowly)
     with Zygote(preload=(FAULTS,), limits=Limits(file_mib=80)) as zygote:
         reply = call(zygote.worker(), "chatter", 100)
     assert_outcome(reply, Outcome.OK)

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
@@ -39,6 +39,8 @@ CRUMBS, CRUMB = 5000, 512
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _CLOCK = os.sysconf("SC_CLK_TCK")
 _CORES = os.cpu_count() or 1
+_AWAKE = (["R"], ["S"], ["D"])
+_STOPPING = 0.1
 T = TypeVar("T")
 KILLED = "killed from outside, as the kernel does when memory runs out"
 BUSY, STARVED = 0.1, 8.0
@@ -355,6 +357,27 @@ def is_stopped(pid: int) -> bool:
     return stat(pid)[:1] in (["T"], ["t"])
 
 
+@contextlib.contextmanager
+def _stopped(members: Sequence[int]) -> Iterator[None]:
+    """Those of these processes that run do not meanwhile; one that does not stop in `_STOPPING` s is not waited for."""
+    running = [member for member in members if not is_stopped(member)]
+    try:
+        for member in running:
+            _signal(member, signal.SIGSTOP)
+        end = time.monotonic() + _STOPPING
+        while any(stat(member)[:1] in _AWAKE for member in running) and time.monotonic() < end:
+            time.sleep(0.0005)
+        yield
+    finally:
+        for member in running:
+            _signal(member, signal.SIGCONT)
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
 def _seconds_waited(pid: int) -> float:
     """For how long the threads of a process could have run, and others had the cores; 0 where Linux does not say."""
     waited = 0
@@ -394,9 +417,10 @@ def _watch(process: Process, limits: Limits, most_cpu: float) -> None:
     if used > limits.memory_mib:
         _fail(Outcome.MEMORY, f"used {used:.0f} MiB of the {limits.memory_mib} allowed")
     if os.fstat(process.log).st_size > _LOG_MOST:
-        tail = _read_tail(process.log)
-        os.ftruncate(process.log, 0)
-        os.write(process.log, tail)
+        with _stopped(members):  # or what they write between the reading and the cutting is lost
+            tail = _read_tail(process.log)
+            os.ftruncate(process.log, 0)
+            os.write(process.log, tail)
 
 
 def family(pid: int) -> list[int]:
