@@ -212,7 +212,7 @@ class CaseItem(pytest.Item):
         if said.failure:
             pytest.fail(said.failure, pytrace=False)  # a traceback would show only driftnet's own lines
         if said.excuse:
-            pytest.xfail(said.excuse)
+            raise pytest.xfail.Exception(said.excuse, pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """Where the test stands, and its name."""

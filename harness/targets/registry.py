@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import sys
+from collections.abc import Mapping
 from importlib import metadata
+from types import MappingProxyType
 
 GROUP = "driftnet.targets"
 
@@ -19,6 +23,12 @@ DEFAULT_TARGETS = _own()
 """those that driftnet itself registers, and needs for more than an extra"""
 
 
-def registered() -> dict[str, str]:
+def registered() -> Mapping[str, str]:
     """The targets that are registered here: name -> "module:attribute"."""
-    return {entry.name: f"{entry.module}:{entry.attr}" for entry in metadata.entry_points(group=GROUP)}
+    return _registered(tuple(sys.path))
+
+
+@functools.cache  # looking through what is installed takes 7 ms, and every verdict asks
+def _registered(path: tuple[str, ...]) -> Mapping[str, str]:
+    entries = metadata.entry_points(group=GROUP)
+    return MappingProxyType({entry.name: f"{entry.module}:{entry.attr}" for entry in entries})
