@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def own_models(request: pytest.FixtureRequest) -> Iterator[None]:
     """In rooms of their own models this process judges, as a shard does: a fork of it, which has every test in its
     memory, costs more than judging. Elsewhere it forks as it does for people: what it reads may end a process."""
-    with trusting(request.path.parent.name in OWN_MODELS):
+    with trusting(request.path.relative_to(Path(__file__).parent).parts[0] in OWN_MODELS):
         yield
 
 

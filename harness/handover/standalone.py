@@ -138,7 +138,7 @@ class Script:
 
     def _follow(self, module: Module, statement: ast.stmt) -> None:
         """Bring all that a statement uses, and let it say what that is called in the script."""
-        nodes = list(ast.walk(statement))
+        nodes = _nodes(statement)
         inside = {name: node for node in nodes if isinstance(node, Importing) for name in _bound(node)}
         holders = {id(node.value): node for node in nodes if isinstance(node, ast.Attribute)}
         made, own = _bound(statement), {node.arg for node in nodes if isinstance(node, ast.arg)} | _stored(nodes)
@@ -258,13 +258,18 @@ def _bound(statement: ast.stmt) -> set[str]:
         return {statement.name}
     if isinstance(statement, Importing):
         return {alias.asname or alias.name.partition(".")[0] for alias in statement.names}
-    nodes = list(ast.walk(statement))
+    nodes = _nodes(statement)
     changed = [n.value for n in nodes if isinstance(n, ast.Attribute | ast.Subscript) and isinstance(n.ctx, ast.Store)]
     if isinstance(statement, ast.Expr) and isinstance(call := statement.value, ast.Call):
         changed += [call.func.value] if isinstance(call.func, ast.Attribute) else []
     inner = {name for node in nodes if isinstance(node, Definition | Importing) for name in _bound(node)}
     passing = {name for node in nodes if isinstance(node, ast.comprehension) for name in _stored(ast.walk(node.target))}
     return (_stored(nodes) | inner | {node.id for node in changed if isinstance(node, ast.Name)}) - passing
+
+
+@functools.lru_cache(maxsize=4096)  # every script asks, of statements of modules that `_read` keeps
+def _nodes(statement: ast.stmt) -> Sequence[ast.AST]:
+    return tuple(ast.walk(statement))
 
 
 def _stored(nodes: Iterable[ast.AST]) -> set[str]:

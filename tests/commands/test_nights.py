@@ -25,6 +25,9 @@ PLUG_IN = """
     from importlib import metadata
     from driftnet.targets.interface import StageError, Target
 
+    def preload():
+        import onnx, onnxruntime
+
     def convert(model, folder, options):
         return shutil.copy(model, folder + "/copy.onnx")
 
