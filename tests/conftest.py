@@ -13,10 +13,11 @@ from driftnet.util.apart import trusting
 # Before a test imports them: what helpers assert is explained as if a test had asserted it.
 pytest.register_assert_rewrite("tests.support")
 
-OWN_MODELS = {"campaign", "diagnosis", "generators", "handover", "learning", "oracle", "reduce", "selfcheck", "targets"}
-"""Rooms that judge what they have made themselves, or the generator. What `check` says of anybody's model, judged in
-a fork, tests/cli shows."""
-assert all(Path(__file__).with_name(room).is_dir() for room in OWN_MODELS), "a room has another name now"
+STRANGERS = ("cli", "util", "zoo", "findings/test_hostile.py", "findings/test_readers.py")
+"""What judges what others have made, or may have, and so does it in a fork; all else judges what it has made itself,
+the corpus or the generator."""
+HERE = Path(__file__).parent
+assert all((HERE / place).exists() for place in STRANGERS), "a room has another name now"
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -35,9 +36,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="module", autouse=True)
 def own_models(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In rooms of their own models this process judges, as a shard does: a fork of it, which has every test in its
-    memory, costs more than judging. Elsewhere it forks as it does for people: what it reads may end a process."""
-    with trusting(request.path.relative_to(Path(__file__).parent).parts[0] in OWN_MODELS):
+    """Of models of our own this process judges, as a shard does: a fork of it, which has every test in its memory,
+    costs more than judging. Of strangers' it forks as it does for people: what it reads may end a process."""
+    with trusting(not any(request.path.is_relative_to(HERE / place) for place in STRANGERS)):
         yield
 
 

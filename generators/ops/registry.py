@@ -63,5 +63,5 @@ def operator(
 
 def _since(name: str) -> int:
     """The first opset in which the specification has the operator, and not as one that is deprecated."""
-    had = [opset for opset in OPSETS if onnx.defs.has(name, opset)]
+    had = (opset for opset in OPSETS if onnx.defs.has(name, opset))
     return next(opset for opset in had if not onnx.defs.get_schema(name, opset).deprecated)
