@@ -52,6 +52,13 @@ EMPTY = Summary(cases=0, models=0, seed=0, next_index=0)
 ENTRY = described(saved_relu(), "1", "new")
 
 
+@pytest.fixture(scope="module")
+def runner():
+    """Workers as a shard has them."""
+    with Runner(small_models=True, hold_crashes=True) as made:
+        yield made
+
+
 def fuzz(tmp_path, **options):
     """A campaign on the real targets, with its events."""
     events = []
@@ -422,36 +429,34 @@ def test_the_warnings_of_all_shards_are_shown_once(tmp_path, quiet, terminal):
     assert said.getvalue().count("warning: mind the gap") == 1
 
 
-def test_nothing_is_found_while_the_machine_is_at_fault(tmp_path, monkeypatch):
+def test_nothing_is_found_while_the_machine_is_at_fault(tmp_path, monkeypatch, runner):
     def fail(**options):
         raise UserError("no space", kind="machine")
 
     plan = Plan(targets=("onnxruntime-quant",), corpus=tmp_path, report=tmp_path / "report", seed=2, steer=False)
-    with Runner(small_models=True) as runner:
-        monkeypatch.setattr(runner, "check_health", fail)
-        one = Shard(plan, runner, stopping=lambda: False)
-        with pytest.raises(UserError, match="no space"):
-            [event for index in range(15) for event in one.run(index, 4)]
+    monkeypatch.setattr(runner, "check_health", fail)
+    one = Shard(plan, runner, stopping=lambda: False)
+    with pytest.raises(UserError, match="no space"):
+        [event for index in range(15) for event in one.run(index, 4)]
     assert corpus.load_all(plan.found) == []
 
 
-def test_the_machine_is_looked_at_now_and_then_and_where_somebody_abstains(tmp_path, monkeypatch):
+def test_the_machine_is_looked_at_now_and_then_and_where_somebody_abstains(tmp_path, monkeypatch, runner):
     plan = Plan(targets=("onnxruntime-quant",), corpus=tmp_path, report=tmp_path / "report", seed=2, steer=False)
     looks = []
-    with Runner(small_models=True) as runner:
-        monkeypatch.setattr(runner, "check_health", lambda **options: looks.append(1))
-        one = Shard(plan, runner, stopping=lambda: False)
-        monkeypatch.setattr(shard, "CANARIES", 3)
-        monkeypatch.setattr(shard, "examine", lambda *args, **options: Examination(Verdict(Word.AGREES)))
-        seen = [len(looks) for index in range(3) for event in one.run(index, 4) if isinstance(event, Examined)]
-        assert seen == [0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4]
-        monkeypatch.setattr(shard, "examine", lambda *args, **options: Examination(Verdict(Word.ABSTAINS)))
-        list(one.run(3, 1))
-        assert len(looks) == 5
-        vague = Verdict(Word.ABSTAINS, Tier.RUNNING_ERROR)  # numbers were seen and weighed
-        monkeypatch.setattr(shard, "examine", lambda *args, **options: Examination(vague))
-        list(one.run(4, 1))
-        assert len(looks) == 5
+    monkeypatch.setattr(runner, "check_health", lambda **options: looks.append(1))
+    one = Shard(plan, runner, stopping=lambda: False)
+    monkeypatch.setattr(shard, "CANARIES", 3)
+    monkeypatch.setattr(shard, "examine", lambda *args, **options: Examination(Verdict(Word.AGREES)))
+    seen = [len(looks) for index in range(3) for event in one.run(index, 4) if isinstance(event, Examined)]
+    assert seen == [0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4]
+    monkeypatch.setattr(shard, "examine", lambda *args, **options: Examination(Verdict(Word.ABSTAINS)))
+    list(one.run(3, 1))
+    assert len(looks) == 5
+    vague = Verdict(Word.ABSTAINS, Tier.RUNNING_ERROR)  # numbers were seen and weighed
+    monkeypatch.setattr(shard, "examine", lambda *args, **options: Examination(vague))
+    list(one.run(4, 1))
+    assert len(looks) == 5
 
 
 def test_what_was_not_explained_is_no_finding_and_is_examined_again_by_resume(tmp_path):
@@ -474,18 +479,17 @@ def test_a_failure_that_did_not_come_back_is_kept_with_its_rate():
     assert (kept.index, kept.recipe, kept.failed, kept.runs, kept.kind) == (7, {"quantize": "no"}, 1, 7, "SIGSEGV")
 
 
-def test_what_shares_its_cause_is_no_new_finding_and_known_from_then_on(tmp_path):
+def test_what_shares_its_cause_is_no_new_finding_and_known_from_then_on(tmp_path, runner):
     target = "tests.support.bugs:NEEDS_STRIDES"
 
     def pool(op, size):
         return found(one(op, grid((1, 2, size, size)), kernel_shape=[2, 2]), target, runner)
 
     plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,), cases=1)
-    with Runner(small_models=True, hold_crashes=True) as runner:
-        of_run = Shard(plan, runner, stopping=lambda: False)
-        _, new = of_run.keeping.keep(pool("MaxPool", 6))
-        other = pool("AveragePool", 9)
-        _, issue = of_run.keeping.keep(other)
+    of_run = Shard(plan, runner, stopping=lambda: False)
+    _, new = of_run.keeping.keep(pool("MaxPool", 6))
+    other = pool("AveragePool", 9)
+    _, issue = of_run.keeping.keep(other)
     assert isinstance(issue, KnownIssue), f"it is taken for new: {issue}"
     assert issue.id == new.path.name
     assert corpus.folders([plan.found]) == [new.path], "the other one is not kept"
@@ -495,42 +499,40 @@ def test_what_shares_its_cause_is_no_new_finding_and_known_from_then_on(tmp_path
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_what_has_the_name_of_a_fixed_case_is_called_otherwise_unless_that_has_come_back(tmp_path, fails):
+def test_what_has_the_name_of_a_fixed_case_is_called_otherwise_unless_that_has_come_back(tmp_path, fails, runner):
     target = "tests.support.bugs:NEEDS_STRIDES"
     plan = Plan(report=tmp_path, corpus=tmp_path / "corpus", targets=(target,), cases=1)
-    with Runner(small_models=True, hold_crashes=True) as runner:
-        finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
-        right = one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2], strides=[1, 1])
-        fixed = replace(finding.to_save(), status="fixed", **({} if fails else {"case": right}))
-        corpus.save(fixed, plan.corpus)
-        id, new = Shard(plan, runner, stopping=lambda: False).keeping.keep(finding)
+    finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
+    right = one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2], strides=[1, 1])
+    fixed = replace(finding.to_save(), status="fixed", **({} if fails else {"case": right}))
+    corpus.save(fixed, plan.corpus)
+    id, new = Shard(plan, runner, stopping=lambda: False).keeping.keep(finding)
     assert id == new.path.name
     assert (id == fixed.id) is fails
     there = KnownIssues([KnownIssue(corpus.load(new.path))]).named(fixed.id)
     assert there is not None, "who finds it again does not know it by its signature"
 
 
-def test_what_is_found_faster_than_it_can_be_learned_of_waits_and_is_learned_of_later(tmp_path, monkeypatch):
+def test_what_is_found_faster_than_it_can_be_learned_of_waits_and_is_learned_of_later(tmp_path, monkeypatch, runner):
     target = "tests.support.bugs:NEEDS_STRIDES"
     plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,), minutes=1)
-    with Runner(small_models=True, hold_crashes=True) as runner:
-        pools = [
-            found(one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner) for op in ("MaxPool", "AveragePool")
-        ]
-        of_run = Shard(plan, runner, stopping=lambda: False)
-        monkeypatch.setattr(keeping, "LEARNING", 0.0)
-        waiting = [of_run.keeping.keep(pool)[1] for pool in pools]
-        assert [corpus.load(new.path).cause for new in waiting] == [None, None], "there was no time for that"
-        monkeypatch.setattr(keeping, "HANDING", 0.0)
-        of_run.keeping.hand_over(waiting[0], pools[0].installed)
-        assert (waiting[0].path / "ISSUE.md").exists()
-        assert not (waiting[0].path / "without_trigger").exists(), "a control was searched for though there was no time"
-        _, met = Shard(plan, runner, stopping=lambda: False).keeping.keep(pools[0])
-        assert isinstance(met, KnownIssue), "another process takes what waits for something of its own"
-        monkeypatch.setattr(keeping, "LEARNING", 1.0)
-        resumed = Shard(replace(plan, resume=True), runner, stopping=lambda: False)
-        shards = resumed, of_run
-        learned = [event.case for one in shards for event in one.keeping.catch_up()]
+    pools = [
+        found(one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner) for op in ("MaxPool", "AveragePool")
+    ]
+    of_run = Shard(plan, runner, stopping=lambda: False)
+    monkeypatch.setattr(keeping, "LEARNING", 0.0)
+    waiting = [of_run.keeping.keep(pool)[1] for pool in pools]
+    assert [corpus.load(new.path).cause for new in waiting] == [None, None], "there was no time for that"
+    monkeypatch.setattr(keeping, "HANDING", 0.0)
+    of_run.keeping.hand_over(waiting[0], pools[0].installed)
+    assert (waiting[0].path / "ISSUE.md").exists()
+    assert not (waiting[0].path / "without_trigger").exists(), "a control was searched for though there was no time"
+    _, met = Shard(plan, runner, stopping=lambda: False).keeping.keep(pools[0])
+    assert isinstance(met, KnownIssue), "another process takes what waits for something of its own"
+    monkeypatch.setattr(keeping, "LEARNING", 1.0)
+    resumed = Shard(replace(plan, resume=True), runner, stopping=lambda: False)
+    shards = resumed, of_run
+    learned = [event.case for one in shards for event in one.keeping.catch_up()]
     assert [len(one.keeping.waiting) for one in shards] == [0, 0], "one is learned of when the run is resumed too"
     assert sorted(learned) == sorted(new.path.name for new in waiting), "each by one process"
     (kept,) = corpus.load_all(plan.found)
@@ -582,39 +584,39 @@ def test_what_turns_out_to_be_known_was_met_as_often_as_it_was_and_what_got_a_ca
     assert told == {known.name: ("known", 3, str(known)), second.name: ("new", 2, str(moved))}
 
 
-def test_what_another_shard_has_found_meanwhile_explains_a_finding_that_was_examined_without_it(tmp_path, monkeypatch):
+def test_what_another_shard_has_found_meanwhile_explains_a_finding_that_was_examined_without_it(
+    tmp_path, monkeypatch, runner
+):
     target = "tests.support.bugs:NEEDS_STRIDES"
     plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,))
-    with Runner(small_models=True, hold_crashes=True) as runner:
-        one_op, another = (
-            found(one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner) for op in ("MaxPool", "AveragePool")
-        )
-        first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
-        _, new = first.keeping.keep(one_op)
-        monkeypatch.setattr(keeping, "study", lambda *args: pytest.fail("it is studied as something new"))
-        _, issue = second.keeping.keep(another)
+    one_op, another = (
+        found(one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner) for op in ("MaxPool", "AveragePool")
+    )
+    first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
+    _, new = first.keeping.keep(one_op)
+    monkeypatch.setattr(keeping, "study", lambda *args: pytest.fail("it is studied as something new"))
+    _, issue = second.keeping.keep(another)
     assert one_op.to_save().id != another.to_save().id
     assert issue.saved.path == new.path, "it is explained by something else"
     assert corpus.folders([plan.found]) == [new.path], "both are told as new"
     assert another.to_save().id not in second.keeping.known_issues
 
 
-def test_nobody_waits_while_a_shard_learns_of_what_it_found(tmp_path, monkeypatch):
+def test_nobody_waits_while_a_shard_learns_of_what_it_found(tmp_path, monkeypatch, runner):
     target = "tests.support.bugs:NEEDS_STRIDES"
     plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,))
     kept = []
-    with Runner(small_models=True, hold_crashes=True) as runner:
-        one_op, another = (
-            found(one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner) for op in ("MaxPool", "AveragePool")
-        )
-        first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
+    one_op, another = (
+        found(one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner) for op in ("MaxPool", "AveragePool")
+    )
+    first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
 
-        def learning(*args, study=keeping.study):
-            kept.append(second.keeping.keep(another)[1])
-            return study(*args)
+    def learning(*args, study=keeping.study):
+        kept.append(second.keeping.keep(another)[1])
+        return study(*args)
 
-        monkeypatch.setattr(keeping, "study", learning)
-        _, new = first.keeping.keep(one_op)
+    monkeypatch.setattr(keeping, "study", learning)
+    _, new = first.keeping.keep(one_op)
     assert kept[0].id == new.path.name, "what is not learned of yet explains what another has"
     assert corpus.folders([plan.found]) == [new.path]
 
@@ -629,90 +631,87 @@ def is_written(plan):
     return False
 
 
-def test_what_a_shard_learns_of_is_adopted_by_no_other(tmp_path, monkeypatch):
+def test_what_a_shard_learns_of_is_adopted_by_no_other(tmp_path, monkeypatch, runner):
     target = "tests.support.bugs:NEEDS_STRIDES"
     plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,), cases=1)
     adopted = []
-    with Runner(small_models=True, hold_crashes=True) as runner:
-        finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
+    finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
 
-        def learning(*args, study=keeping.study):
-            resumed = Shard(replace(plan, resume=True), runner, stopping=lambda: False)
-            adopted.append((len(resumed.keeping.waiting), [*resumed.keeping.catch_up()]))
-            return study(*args)
+    def learning(*args, study=keeping.study):
+        resumed = Shard(replace(plan, resume=True), runner, stopping=lambda: False)
+        adopted.append((len(resumed.keeping.waiting), [*resumed.keeping.catch_up()]))
+        return study(*args)
 
-        monkeypatch.setattr(keeping, "study", learning)
-        _, new = Shard(plan, runner, stopping=lambda: False).keeping.keep(finding)
+    monkeypatch.setattr(keeping, "study", learning)
+    _, new = Shard(plan, runner, stopping=lambda: False).keeping.keep(finding)
     assert adopted == [(1, [])], "two have studied it"
     assert corpus.folders([plan.found]) == [new.path]
 
 
-def test_nothing_goes_while_a_shard_looks_what_stands_there(tmp_path, monkeypatch):
+def test_nothing_goes_while_a_shard_looks_what_stands_there(tmp_path, monkeypatch, runner):
     target = "tests.support.bugs:NEEDS_STRIDES"
     plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,), cases=1)
     gone = {}
-    with Runner(small_models=True, hold_crashes=True) as runner:
-        first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
-        pools = [
-            found(one(op, grid((1, 2, size, size)), kernel_shape=[2, 2]), target, runner)
-            for op, size in (("MaxPool", 6), ("AveragePool", 9), ("AveragePool", 6))
-        ]
-        first.keeping.keep(pools[0])
+    first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
+    pools = [
+        found(one(op, grid((1, 2, size, size)), kernel_shape=[2, 2]), target, runner)
+        for op, size in (("MaxPool", 6), ("AveragePool", 9), ("AveragePool", 6))
+    ]
+    first.keeping.keep(pools[0])
 
-        def removing(folder, remove=corpus.remove):
-            gone[folder.name] = is_written(plan)
-            remove(folder)
+    def removing(folder, remove=corpus.remove):
+        gone[folder.name] = is_written(plan)
+        remove(folder)
 
-        monkeypatch.setattr(corpus, "remove", removing)
-        ids = [one.keeping.keep(pool)[0] for one, pool in ((first, pools[1]), (second, pools[2]))]
+    monkeypatch.setattr(corpus, "remove", removing)
+    ids = [one.keeping.keep(pool)[0] for one, pool in ((first, pools[1]), (second, pools[2]))]
     assert gone == dict.fromkeys(ids, True)
 
 
-def test_nobody_waits_while_a_shard_asks_what_shares_its_cause_and_what_came_meanwhile_is_asked(tmp_path, monkeypatch):
+def test_nobody_waits_while_a_shard_asks_what_shares_its_cause_and_what_came_meanwhile_is_asked(
+    tmp_path, monkeypatch, runner
+):
     target = "tests.support.bugs:NEEDS_STRIDES"
     plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,), cases=1)
     waited, come = [], []
-    with Runner(small_models=True, hold_crashes=True) as runner:
-        finding, other = (
-            found(one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner) for op in ("MaxPool", "AveragePool")
-        )
+    finding, other = (
+        found(one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner) for op in ("MaxPool", "AveragePool")
+    )
 
-        def asking(*args, sharing=keeping.sharing):
-            waited.append(is_written(plan))
-            shared = sharing(*args)
-            if len(waited) == 2:  # after it was studied
-                saved = corpus.load(corpus.save(other.to_save(), plan.found))
-                learned = keeping.study(saved, other.installed, other.where, runner)
-                come.append(arrange.found(saved, proposal(learned), plan.found))
-            return shared
+    def asking(*args, sharing=keeping.sharing):
+        waited.append(is_written(plan))
+        shared = sharing(*args)
+        if len(waited) == 2:  # after it was studied
+            saved = corpus.load(corpus.save(other.to_save(), plan.found))
+            learned = keeping.study(saved, other.installed, other.where, runner)
+            come.append(arrange.found(saved, proposal(learned), plan.found))
+        return shared
 
-        monkeypatch.setattr(keeping, "sharing", asking)
-        _, issue = Shard(plan, runner, stopping=lambda: False).keeping.keep(finding)
+    monkeypatch.setattr(keeping, "sharing", asking)
+    _, issue = Shard(plan, runner, stopping=lambda: False).keeping.keep(finding)
     assert waited == [False] * 3
     assert issue.saved.path == come[0], "it is told as new beside what it shares its cause with"
     assert corpus.folders([plan.found]) == come
 
 
-def test_what_stands_there_and_is_not_whole_is_met_again(tmp_path):
+def test_what_stands_there_and_is_not_whole_is_met_again(tmp_path, runner):
     target = "tests.support.bugs:NEEDS_STRIDES"
     plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,), cases=1)
-    with Runner(small_models=True, hold_crashes=True) as runner:
-        finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
-        there = corpus.save(finding.to_save(), plan.found)
-        (there / "case.json").write_text("{")
-        _, issue = Shard(plan, runner, stopping=lambda: False).keeping.keep(finding)
+    finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
+    there = corpus.save(finding.to_save(), plan.found)
+    (there / "case.json").write_text("{")
+    _, issue = Shard(plan, runner, stopping=lambda: False).keeping.keep(finding)
     assert issue.saved.path == there
 
 
-def test_the_very_same_finding_of_another_shard_is_no_second_one(tmp_path):
+def test_the_very_same_finding_of_another_shard_is_no_second_one(tmp_path, runner):
     target = "tests.support.bugs:NEEDS_STRIDES"
     plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,))
-    with Runner(small_models=True, hold_crashes=True) as runner:
-        finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
-        first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
-        _, new = first.keeping.keep(finding)
-        _, issue = second.keeping.keep(finding)
-        known = second.keeping.known_issues.values()
+    finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
+    first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
+    _, new = first.keeping.keep(finding)
+    _, issue = second.keeping.keep(finding)
+    known = second.keeping.known_issues.values()
     assert [*second.drawing.steering.issues] == [*known] != [], "drawing goes by what is known now"
     assert isinstance(issue, KnownIssue), f"it is taken for new: {issue}"
     assert issue.saved.path == new.path
