@@ -70,7 +70,7 @@ class Drawing:
     doubts: Doubts = field(default_factory=Doubts)
     graphs: dict[bytes, Read] = field(default_factory=dict)
     _steering: Steering = field(default_factory=lambda: Steering(()))
-    _of_index: dict[int, list[tuple[str, Facts]]] = field(default_factory=dict)
+    _of_index: dict[int, list[tuple[str, str, Facts]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.seeds = neighbours.seeds(self.plan.seeds, self.runner.reference) if self.plan.seeds else []
@@ -158,8 +158,9 @@ class Drawing:
                 break
         return case
 
-    def _recipes(self, index: int) -> Sequence[tuple[str, Facts]]:
-        """The recipes by which graphs of `index` are run, with their targets; asked for again when one is refused."""
+    def _recipes(self, index: int) -> Sequence[tuple[str, str, Facts]]:
+        """The recipes by which graphs of `index` are run, with their targets and releases; asked for again when one is
+        refused."""
         if index not in self._of_index:
             self._of_index = {
                 index: [
@@ -235,7 +236,9 @@ class Drawing:
         if not self.steers:
             return frozenset()
         facts = recipe_facts(trial.target, trial.recipe)
-        return self.steering.under([(trial.target.name, facts)]).met(self.read(trial.case).host)
+        return self.steering.under([(trial.target.name, trial.installed.release, facts)]).met(
+            self.read(trial.case).host
+        )
 
 
 class Models:
@@ -284,6 +287,7 @@ def part_of(name: str, workers: int) -> Part:
     return int(re.findall(r"\d+", f"0 {name}")[-1]) % workers, workers
 
 
-def _runs(one: Installed, choice: Choice) -> list[tuple[str, Facts]]:
-    """The recipes by which what is chosen is run on a target, with the name of that."""
-    return [(one.target.name, recipe_facts(one.target, under)) for under in runs_under(one.target, choice.recipe)]
+def _runs(one: Installed, choice: Choice) -> list[tuple[str, str, Facts]]:
+    """The recipes by which what is chosen is run on a target, with the name of that and its release."""
+    recipes = runs_under(one.target, choice.recipe)
+    return [(one.target.name, one.release, recipe_facts(one.target, under)) for under in recipes]

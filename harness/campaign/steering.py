@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import NamedTuple
 
 from driftnet.causes.facts import Facts, Place
@@ -106,6 +105,7 @@ class Steering:
     issues: Sequence[KnownIssue]
     doubts: Doubts = field(default_factory=Doubts)
     _weights: dict[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
+    _known: dict[tuple[str, str], _Known] = field(default_factory=dict)
 
     def weights(self, target: str, release: str) -> Mapping[str, float]:
         """Operator -> factor on how often it is drawn: those of issues of `target` that no trigger tells, and that
@@ -124,22 +124,24 @@ class Steering:
             self._weights[target, release] = dict.fromkeys(names, STEERED_WEIGHT)
         return self._weights[target, release]
 
-    def under(self, options: Iterable[tuple[str, Facts]]) -> Lookout:
-        """What to look out for in graphs that are run under these recipes. options: (target, those of a recipe)"""
-        recipes = defaultdict[str, list[Facts]](list)
-        for target, chosen in options:
-            recipes[target].append(chosen)
-        return Lookout(self.doubts, [(self._known[target], under) for target, under in recipes.items()])
+    def under(self, options: Iterable[tuple[str, str, Facts]]) -> Lookout:
+        """What to look out for in graphs that are run under these recipes. options: (target, its release, those of a
+        recipe)"""
+        recipes = defaultdict[tuple[str, str], list[Facts]](list)
+        for target, release, chosen in options:
+            recipes[target, release].append(chosen)
+        return Lookout(self.doubts, [(self._of(*system), under) for system, under in recipes.items()])
 
-    @cached_property
-    def _known(self) -> Mapping[str, _Known]:
-        """Target -> what it is known to fail by, whoever has it."""
-        found = defaultdict[str, dict[Trigger, None]](dict)
-        for issue in self.issues:
-            for cause in issue.causes:
-                if cause.trigger and is_trusted(cause, AVOIDED):
-                    found[issue.saved.target].setdefault(cause.trigger)
-        return defaultdict(lambda: _Known(()), {target: _Known(triggers) for target, triggers in found.items()})
+    def _of(self, target: str, release: str) -> _Known:
+        """What a release is known to fail by, whoever has it; not what only later ones were seen to have."""
+        if (target, release) not in self._known:
+            triggers = dict[Trigger, None]()
+            for issue in self.issues:
+                for cause in issue.causes if issue.saved.target == target else ():
+                    if cause.trigger and is_trusted(cause, AVOIDED) and not is_older(release, [cause]):
+                        triggers.setdefault(cause.trigger)
+            self._known[target, release] = _Known(triggers)
+        return self._known[target, release]
 
 
 @dataclass(frozen=True)

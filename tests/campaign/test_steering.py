@@ -32,24 +32,29 @@ def test_operators_of_places_that_meet_a_trigger_under_some_recipe_are_not_wante
     threads = Atom("recipe.threads", "is", 2)
     steering = Steering([of_mnn(triggered(RELU, threads))])
     one, two = ({"recipe.threads": n} for n in (1, 2))
-    assert steering.under([("mnn", one), ("mnn", two)]).unwanted(HOST) == {"Relu"}
-    assert steering.under([("mnn", one)]).unwanted(HOST) == set(), "no recipe meets it"
-    assert steering.under([("other", two)]).unwanted(HOST) == set(), "another target is asked"
+    assert steering.under([("mnn", "2.0", one), ("mnn", "2.0", two)]).unwanted(HOST) == {"Relu"}
+    assert steering.under([("mnn", "2.0", one)]).unwanted(HOST) == set(), "no recipe meets it"
+    assert steering.under([("other", "2.0", two)]).unwanted(HOST) == set(), "another target is asked"
     but_neg = Atom("0.op", "in", ("Relu", "Neg")), Atom("0.op", "not", "Neg")
-    assert Steering([of_mnn(triggered(*but_neg))]).under([("mnn", {})]).unwanted(HOST) == {"Relu"}, "one is left out"
+    assert Steering([of_mnn(triggered(*but_neg))]).under([("mnn", "2.0", {})]).unwanted(HOST) == {"Relu"}, (
+        "one is left out"
+    )
     neg = small(helper.make_node("Neg", ["x"], ["y"]))
-    assert steering.under([("mnn", two)]).unwanted(host_of(neg)) == set(), "there is no such place"
+    assert steering.under([("mnn", "2.0", two)]).unwanted(host_of(neg)) == set(), "there is no such place"
 
 
 def test_a_trigger_that_errs_is_not_avoided_but_its_operators_are_rarer():
     good, bad = (of_mnn(triggered(RELU, score=RELIABLE | {"accuracy": share})) for share in (1.0, 0.6))
-    assert Steering([bad]).under([("mnn", {})]).unwanted(HOST) == set()
+    assert Steering([bad]).under([("mnn", "2.0", {})]).unwanted(HOST) == set()
     assert Steering([bad]).weights("mnn", "2.0") == {"Relu": STEERED_WEIGHT}
     assert Steering([good]).weights("mnn", "2.0") == {}
     assert Steering([bad]).weights("other", "2.0") == {}
     seen = KnownIssue(replace(bad.saved, cause=replace(bad.saved.cause, seen=("1.0", "2.0"))))
     rarer = [release for release in ("0.9", "1.0", "3.0") if Steering([seen]).weights("mnn", release)]
     assert rarer == ["1.0", "3.0"], "what a release is older than keeps nothing away from it"
+    of_two = KnownIssue(replace(good.saved, cause=replace(good.saved.cause, seen=("1.0", "2.0"))))
+    avoiding = [r for r in ("0.9", "1.0", "3.0") if Steering([of_two]).under([("mnn", r, {})]).unwanted(HOST)]
+    assert avoiding == ["1.0", "3.0"], "nor do its places"
 
 
 def test_an_operator_that_is_never_drawn_is_not_steered_by():
@@ -117,7 +122,7 @@ def test_what_hangs_on_numbers_is_computed_once_where_nothing_else_is_unwanted()
 
     def unwanted(op, negative):
         steering = Steering([of_mnn(triggered(Atom("0.op", "is", op), Atom("0.in.0.negative", "is", negative)))])
-        return steering.under([("mnn", {})]).unwanted(HOST, lambda: asked.append(op) or tools.record(CASE)[0])
+        return steering.under([("mnn", "2.0", {})]).unwanted(HOST, lambda: asked.append(op) or tools.record(CASE)[0])
 
     assert (unwanted("Relu", True), asked) == ({"Relu"}, []), "what is fed is known already"
     assert (unwanted("Neg", True), asked) == (set(), ["Neg"]), "what a Relu makes is not negative"
@@ -128,8 +133,8 @@ def test_a_trigger_that_graphs_meet_without_failing_is_doubted_and_avoided_no_mo
     known = of_mnn(triggered(Atom("0.out.0.given", "is", True)))
     (trigger,) = (cause.trigger for cause in known.causes)
     steering = Steering([known], doubts := Doubts())
-    assert steering.under([("mnn", {})]).met(HOST) == {trigger}
-    assert steering.under([("mnn", {})]).unwanted(HOST) == {"Relu", "Neg"}, "every node meets it"
+    assert steering.under([("mnn", "2.0", {})]).met(HOST) == {trigger}
+    assert steering.under([("mnn", "2.0", {})]).unwanted(HOST) == {"Relu", "Neg"}, "every node meets it"
     for _ in range(TIMES - 1):
         doubts.learn([({trigger}, False)] * 4)
     assert trigger not in doubts, "one graph counts once, however many cases it had"
@@ -137,10 +142,10 @@ def test_a_trigger_that_graphs_meet_without_failing_is_doubted_and_avoided_no_mo
     assert trigger not in doubts, "under one recipe the graph failed"
     doubts.learn([({trigger}, False), (set(), True)])
     assert trigger in doubts, f"it was met {doubts.ran[trigger]} times without a failure, {doubts.failed[trigger]} with"
-    assert steering.under([("mnn", {})]).unwanted(HOST) == set()
+    assert steering.under([("mnn", "2.0", {})]).unwanted(HOST) == set()
     for _ in range(4 * TIMES):
         doubts.learn([({trigger}, True)])
-    assert steering.under([("mnn", {})]).unwanted(HOST) == {"Relu", "Neg"}, "after all it tells of failures"
+    assert steering.under([("mnn", "2.0", {})]).unwanted(HOST) == {"Relu", "Neg"}, "after all it tells of failures"
 
 
 def test_a_shard_doubts_triggers_that_its_cases_meet_and_agree(tmp_path):
