@@ -81,7 +81,7 @@ def scatter_elements(b: Builder) -> None:
     b.emit((x, indices, updates), x, {"axis": axis, "reduction": reduction}, bounds=_scattered(x, updates))
 
 
-@operator("ScatterND", weight=0.6)
+@operator("ScatterND", weight=1.2)  # torch exports the assignment of a slice as one
 def scatter_nd(b: Builder) -> None:
     """x with y[indices[i]] = updates[i], each row of indices a path into the first axes"""
     x = data(b, ranks=RANKS, domain=_MODERATE)
@@ -89,8 +89,8 @@ def scatter_nd(b: Builder) -> None:
     n = min(x.least(axis) for axis in range(depth))
     rows = min(b.choose("rows", (1, 2, 3)), n)
     # Rows in falling order: all different, so no two updates meet.
-    paths = np.repeat(np.arange(n - 1, n - 1 - rows, -1, dtype=np.int64)[:, None], depth, 1)
-    paths = paths - x.shape[:depth] if b.flag("negative") and all(map(x.fixed, range(depth))) else paths
+    last = -1 if b.flag("negative") else n - 1
+    paths = np.repeat(np.arange(last, last - rows, -1, dtype=np.int64)[:, None], depth, 1)
     indices = constant(b, "indices", paths, NUMBERS)
     shapes = tuple([(rows, *s[depth:]) for s in x.shapes])
     updates = weight(b, "updates", shapes, dtype=x.dtype, sources=("initializer", "input", "constant"))

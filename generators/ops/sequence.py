@@ -4,14 +4,18 @@ from driftnet.generators.building.builder import Builder, hull
 from driftnet.generators.building.graph import Value
 from driftnet.generators.building.operands import data, made, scalar, weight
 from driftnet.generators.building.serialization import value_type
-from driftnet.generators.building.values import BOOL, FLOAT, INT64, Shape
+from driftnet.generators.building.values import BOOL, FLOAT, INT32, INT64, Shape
 from driftnet.generators.ops.registry import operator
 
 _RANKS = (3, 2, 4, 1, 0)
+_DTYPES = (None, FLOAT, None, INT64, INT32, BOOL)
+"""What a sequence is of. None: what the record would have. Left to that, one SequenceEmpty of ten was of what is no
+float, as most values are floats."""
 
 
 def _operand(b: Builder) -> Value:
-    return data(b, dtypes=b.types(op_type="SequenceConstruct"), ranks=_RANKS)
+    types, dtype = b.types(op_type="SequenceConstruct"), b.choose("of", _DTYPES)
+    return data(b, dtypes=(dtype,) if dtype in types else types, ranks=_RANKS)
 
 
 def _sequence(b: Builder, op_type: str, inputs: list[Value | None], x: Value) -> Value:
@@ -64,7 +68,7 @@ def sequence_at(b: Builder) -> None:
     b.emit((sequence, operand), x, dtype=x.dtype, bounds=_bounds(x))
 
 
-@operator("SequenceEmpty", weight=0.2)
+@operator("SequenceEmpty", weight=0.4)
 def sequence_empty(b: Builder) -> None:
     """A sequence of no tensors, into which one is inserted"""
     x = _operand(b)
