@@ -2,7 +2,7 @@
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from driftnet.run.reference_worker import copies
 from driftnet.run.sandbox.zygote import Reply, Worker
 from driftnet.targets import interface
 from driftnet.util import spent
-from driftnet.util.apart import MOST_SAID
+from driftnet.util.apart import MOST_SAID, Ask
 
 Outputs = dict[str, np.ndarray]
 Key = tuple[Any, ...]
@@ -129,23 +129,24 @@ class Reference:
         reply = self._ask("second_opinion", case)
         return tuple(reply.value) if reply.outcome is Outcome.OK else ()
 
-    def ask_by(self, ask: Callable[[bytes], bytes]) -> None:
+    def ask_by(self, ask: Ask) -> None:
         """In a fork: `ask` the process that has the worker, which says what `answer` gives."""
 
         def call(key: Key, model: bytes, feeds: list[Feed], seconds: float | None) -> Reply:
-            outcome, *said = interface.decode(ask(interface.encode([list(key), model, feeds, seconds])))
+            question = interface.Encoded([list(key), model, feeds, seconds])
+            outcome, *said = interface.decode(ask(question.parts), copy=False)
             return Reply(Outcome(outcome), *said)
 
         self._call = call
 
-    def answer(self, question: bytes) -> bytes:
-        """What became of what a fork asks, encoded."""
-        key, model, feeds, seconds = interface.decode(question)
+    def answer(self, question: bytearray) -> Sequence[Any]:
+        """What became of what a fork asks, encoded, in parts."""
+        key, model, feeds, seconds = interface.decode(question, copy=False)
         reply = self._reply(tuple(key), model, feeds, seconds)
         if (size := _bytes(reply.value)) > MOST_TOLD:
             reply = Reply(Outcome.MEMORY, message=f"an answer of {size // 2**20} MiB, of which a fork holds no copy")
         said = reply.message, reply.signal, reply.log, reply.seconds
-        return interface.encode([str(reply.outcome), reply.value, *said])
+        return interface.Encoded([str(reply.outcome), reply.value, *said]).parts
 
     def _value(self, function: str, case: Case, *args: int | str) -> Any:
         reply = self._ask(function, case, *args)

@@ -23,7 +23,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import NoReturn, TypeVar
 
@@ -33,7 +33,10 @@ from driftnet.util.limits import ExceededError, bounded
 from driftnet.util.machine import die_with_parent
 
 T = TypeVar("T")
-Ask = Callable[[bytes], bytes]
+Message = bytes | bytearray | Sequence[bytes | bytearray | memoryview]
+"""Bytes, or parts of them that are sent from where they lie: joined, the tensors of a large model would be in memory
+twice, in a process that has all that its parent has."""
+Ask = Callable[[Message], bytearray]
 """What the parent answers."""
 QUICK_SECONDS, QUICK_MIB = 0.5, 128
 """What is tried in place may take. Of 934 runs of generated cases none was judged in more than .13 s; and what one call
@@ -55,6 +58,7 @@ _HEAD = struct.Struct("<cQ")
 _ASKS, _GIVES, _EXCEEDS, _LACKS, _RAISES, _KILLED = b"?", b"+", b">", b"-", b"!", b"x"
 _BEGINS, _TELLS, _REFUSES, _STOPS = b"b", b".", b"u", b"^"
 _GOES_ON = _BEGINS, _TELLS
+_SMALL, _LARGE = 1 << 16, 1 << 20  # bytes: of a part that is joined with others, and of what is sent or heard at once
 _trusting = False
 _quick = QUICK_SECONDS, float(QUICK_MIB)
 _used = 0.0
@@ -98,7 +102,11 @@ def tried(work: Callable[[], T], otherwise: Callable[[], T]) -> T:
 
 
 def apart(
-    work: Callable[[Ask], bytes], *, seconds: float, mib: float, answer: Callable[[bytes], bytes] | None = None
+    work: Callable[[Ask], Message],
+    *,
+    seconds: float,
+    mib: float,
+    answer: Callable[[bytearray], Message] | None = None,
 ) -> bytes:
     """What `work` gives in a fork of this process.
 
@@ -112,7 +120,7 @@ def apart(
     if kind == _KILLED:  # by somebody who knows nothing of the work
         kind, said = _forked(work, seconds, mib, answer)
     if kind == _GIVES:
-        return said
+        return bytes(said)
     if kind == _LACKS:
         raise MemoryError(said.decode(errors="replace"))
     if kind == _RAISES:
@@ -152,7 +160,7 @@ def at_risk(work: Callable[[Callable[[str], None]], bytes], tell: Callable[[str]
             finally:
                 if os.getpid() != parent:  # interrupted before it began
                     os._exit(0)
-        kind, said = _BEGINS, b""
+        kind, said = _BEGINS, bytearray()
         try:
             theirs.close()
             while kind in _GOES_ON and time.monotonic() < end:
@@ -177,7 +185,7 @@ def at_risk(work: Callable[[Callable[[str], None]], bytes], tell: Callable[[str]
         raise KeyboardInterrupt
     if kind == _RAISES:
         raise RuntimeError(said.decode(errors="replace"))
-    return said if kind == _GIVES else None
+    return bytes(said) if kind == _GIVES else None
 
 
 def _told(tell: Callable[[str], None], text: str, interrupt: Callable[[], None]) -> None:
@@ -242,8 +250,8 @@ def _be_at_risk(pipe: socket.socket, work: Callable[[Callable[[str], None]], byt
 
 
 def _forked(
-    work: Callable[[Ask], bytes], seconds: float, mib: float, answer: Callable[[bytes], bytes] | None
-) -> tuple[bytes, bytes]:
+    work: Callable[[Ask], Message], seconds: float, mib: float, answer: Callable[[bytearray], Message] | None
+) -> tuple[bytes, bytes | bytearray]:
     """What a fork says last, its kind first; where it says nothing, how it ended. It is _KILLED where somebody else did
     that before it had used up its time."""
     ours, theirs = socket.socketpair()
@@ -254,11 +262,11 @@ def _forked(
         if child == 0:
             _be_fork(theirs, work, seconds, mib, parent)
         theirs.close()
-        kind, said, patience, before = b"", b"", PATIENCE * (seconds + 1), _used
+        kind, said, patience, before = b"", bytearray(), PATIENCE * (seconds + 1), _used
         try:
             kind, said = _conversation(ours, child, answer, patience)
         except TimeoutError:
-            kind, said = _EXCEEDS, f"more than {patience:.3g} s".encode()
+            kind, said = _EXCEEDS, bytearray(f"more than {patience:.3g} s".encode())
         except (EOFError, ConnectionError):
             pass
         finally:
@@ -273,8 +281,8 @@ def _forked(
 
 
 def _conversation(
-    pipe: socket.socket, child: int, answer: Callable[[bytes], bytes] | None, patience: float
-) -> tuple[bytes, bytes]:
+    pipe: socket.socket, child: int, answer: Callable[[bytearray], Message] | None, patience: float
+) -> tuple[bytes, bytearray]:
     """The last message of the fork, after its questions; TimeoutError where it is silent, and sleeps, for so long."""
     pipe.settimeout(patience)
     while True:
@@ -286,8 +294,7 @@ def _conversation(
         kind, said = _heard(pipe)
         if kind != _ASKS or answer is None:
             return kind, said
-        reply = answer(said)
-        pipe.sendall(_HEAD.pack(_GIVES, len(reply)) + reply)
+        _send(pipe, _GIVES, answer(said))
 
 
 def _cpu_seconds_of(pid: int) -> float:
@@ -295,7 +302,7 @@ def _cpu_seconds_of(pid: int) -> float:
         return sum(map(int, file.read().rpartition(b")")[2].split()[11:13])) / _CLOCK
 
 
-def _heard(pipe: socket.socket) -> tuple[bytes, bytes]:
+def _heard(pipe: socket.socket) -> tuple[bytes, bytearray]:
     """The next message: its kind and what it says. Raises EOFError where there is none, ExceededError where it is too
     long."""
     kind, size = _HEAD.unpack(_received(pipe, _HEAD.size))
@@ -304,13 +311,14 @@ def _heard(pipe: socket.socket) -> tuple[bytes, bytes]:
     return kind, _received(pipe, size)
 
 
-def _received(pipe: socket.socket, size: int) -> bytes:
-    parts = bytearray()
-    while len(parts) < size:
-        if not (chunk := pipe.recv(min(size - len(parts), 1 << 20))):
-            raise EOFError
-        parts += chunk
-    return bytes(parts)
+def _received(pipe: socket.socket, size: int) -> bytearray:
+    message = bytearray(size)
+    with memoryview(message) as rest:
+        while rest:
+            if not (count := pipe.recv_into(rest, min(len(rest), _LARGE))):
+                raise EOFError
+            rest = rest[count:]
+    return message
 
 
 def _ended(child: int, within: float) -> tuple[int, bool]:
@@ -337,7 +345,7 @@ def _named(status: int) -> str:
     return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
-def _be_fork(pipe: socket.socket, work: Callable[[Ask], bytes], seconds: float, mib: float, parent: int) -> NoReturn:
+def _be_fork(pipe: socket.socket, work: Callable[[Ask], Message], seconds: float, mib: float, parent: int) -> NoReturn:
     """Work, say what comes of it, and end."""
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the parent decides what they mean
@@ -361,8 +369,8 @@ def _die_quietly() -> None:
     faulthandler.disable()
 
 
-def _outcome(pipe: socket.socket, work: Callable[[Ask], bytes], seconds: float, mib: float) -> tuple[bytes, bytes]:
-    def ask(what: bytes) -> bytes:
+def _outcome(pipe: socket.socket, work: Callable[[Ask], Message], seconds: float, mib: float) -> tuple[bytes, Message]:
+    def ask(what: Message) -> bytearray:
         _say(pipe, _ASKS, what)
         return _heard(pipe)[1]
 
@@ -376,6 +384,20 @@ def _outcome(pipe: socket.socket, work: Callable[[Ask], bytes], seconds: float, 
         return _RAISES, traceback.format_exc().encode(errors="replace")
 
 
-def _say(pipe: socket.socket, kind: bytes, said: bytes) -> None:
+def _say(pipe: socket.socket, kind: bytes, said: Message) -> None:
     pipe.settimeout(None)
-    pipe.sendall(_HEAD.pack(kind, len(said)) + said)
+    _send(pipe, kind, said)
+
+
+def _send(pipe: socket.socket, kind: bytes, said: Message) -> None:
+    parts = [said] if isinstance(said, (bytes, bytearray)) else said
+    small = bytearray(_HEAD.pack(kind, sum(map(len, parts))))
+    for part in parts:
+        if len(part) < _SMALL:
+            small += part
+        if len(part) >= _SMALL or len(small) >= _LARGE:
+            pipe.sendall(small)
+            small.clear()
+        if len(part) >= _SMALL:
+            pipe.sendall(part)
+    pipe.sendall(small)

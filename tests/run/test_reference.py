@@ -77,6 +77,10 @@ def test_nobody_waits_long_for_a_case_that_is_one_of_many(reference, monkeypatch
     assert said[4:] == [None], "nobody waits longer than the limit"
 
 
+def joined(parts):
+    return bytearray(b"".join(parts))
+
+
 def test_a_fork_waits_as_long_as_it_says(zygote, monkeypatch):
     said = []
 
@@ -86,7 +90,7 @@ def test_a_fork_waits_as_long_as_it_says(zygote, monkeypatch):
 
     reference, fork = (Reference(zygote.worker()) for _ in range(2))
     monkeypatch.setattr(reference, "_call", call)
-    fork.ask_by(reference.answer)
+    fork.ask_by(lambda question: joined(reference.answer(joined(question))))
     assert fork.run(chain(), 0.1).broken == "the reference did not come back in 2 s"
     assert said == [2.0]
 
@@ -137,7 +141,7 @@ def test_record_holds_no_more_than_is_said_but_for_one_feed(reference):
 def test_an_answer_too_large_for_a_fork_is_an_answer_that_says_so(reference, monkeypatch):
     monkeypatch.setattr("driftnet.run.reference.MOST_TOLD", 100)
     asked = interface.encode([["record", "digest"], chain().model, list(chain().feeds), None])
-    outcome, value, message, *_ = interface.decode(reference.answer(asked))
+    outcome, value, message, *_ = interface.decode(joined(reference.answer(asked)))
     assert (outcome, value) == ("memory", None), f"is {outcome}: {message}"
     assert "of which a fork holds no copy" in message
 

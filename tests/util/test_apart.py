@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def test_work_whose_fork_is_killed_is_done_by_another(tmp_path):
             os.kill(os.getpid(), signal.SIGKILL)
         return ask(b"again")
 
-    assert apart(work, seconds=9, mib=64, answer=bytes.upper) == b"AGAIN"
+    assert apart(work, seconds=9, mib=64, answer=bytearray.upper) == b"AGAIN"
 
 
 def test_a_fork_that_says_too_much_is_ended_and_does_not_work_again(tmp_path, monkeypatch):
@@ -77,6 +78,28 @@ def test_what_it_gives_comes_back_and_what_it_asks_is_answered():
         return ask(b"2") + ask(b"3" * 2**20)
 
     assert apart(work, seconds=9, mib=64, answer=lambda said: said * 2) == b"22" + b"3" * 2**21
+
+
+def test_what_is_said_in_parts_is_heard_whole_and_never_held_twice():
+    large = bytes(range(256)) * 2**17
+
+    def work(ask):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+        before = peak_mib()
+        heard = ask([b"a", memoryview(large), b"z"])
+        return b"%d %d" % (peak_mib() - before, heard == b"A" + large + b"Z")
+
+    def answer(said):
+        return [said[:1].upper(), memoryview(said)[1:-1], said[-1:].upper()]
+
+    more, right = map(int, apart(work, seconds=9, mib=128, answer=answer).split())
+    assert right
+    assert more < 1.5 * len(large) / 2**20, f"an answer of {len(large) / 2**20:.0f} MiB took {more}"
+
+
+def peak_mib():
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) >> 10
 
 
 def test_what_it_raises_is_told_with_its_traceback():
