@@ -1,16 +1,17 @@
 """T0, structure: did every stage run, and are outputs, shapes, dtypes and the finite mask those of the model?
 
 Needs no tolerance, so it judges quantized targets as it judges float ones. Two things are left open here: a shape that
-depends on data which rounding may change (NonZero, say), and a NaN behind an operator that has a pole where
+depends on data which rounding may change (NonZero, say, or how often a Loop runs), and a NaN behind an operator that has a pole where
 quantization may put it (a divisor that became 0).
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 
 import numpy as np
 from driftnet.model import external_data
-from driftnet.model.operators import Trait, traits_of
+from driftnet.model.graph import Graph, Node, captured, nested, read_graph
+from driftnet.model.operators import Trait, settings, traits_of
 from driftnet.model.signature import said
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier, Verdict, Word
 from driftnet.oracle.artifact import reach
@@ -107,13 +108,45 @@ def of_large(question: Question, places: Sequence[Place], why: str = "") -> list
 def _data_dependent_shape(question: Question, place: Place) -> list[str]:
     """The operators that make the shape there depend on values which may legitimately differ."""
     feed, name = place
-    ancestors = [node.op for node in question.graph.ancestors(name)]
-    operators = [op for op in ancestors if Trait.SHAPE_FROM_NUMBERS in traits_of(op)]
+    before = question.graph.ancestors(name)
+    ancestors, summed = [node.op for node in before], _summed(question.graph, ())
+    operators = [
+        node.op
+        for node in before
+        if Trait.SHAPE_FROM_NUMBERS in traits_of(node.op) or _hangs_on_sums(node, summed, question.graph.opset)
+    ]
     if question.in_halves or (question.scheme is not None and name not in reach.untouched(question)):
         return operators
     shape = question.expected[feed][name].shape
     samples = question.reference.sample(question.case)
     return operators or ancestors if any(sample[feed][name].shape != shape for sample in samples) else []
+
+
+def _summed(graph: Graph, given: Iterable[str]) -> set[str]:
+    """The tensors of `graph` that are sums of products or made of such, with those `given`; their shapes are not."""
+    found = set(given)
+    for node in graph.nodes:
+        reads = () if Trait.READS_SHAPE in traits_of(node.op) else (*node.inputs, *captured(node))
+        sums = any(Trait.CONTRACTS in traits_of(inner.op) for inner in nested([node], graph.opset))
+        if sums or not found.isdisjoint(reads):
+            found.update(name for name in node.outputs if name)
+    return found
+
+
+def _hangs_on_sums(node: Node, summed: Set[str], opset: int) -> bool:
+    """Whether a shape, size or count that `node` is told, which way an If goes or how often a Loop runs hangs on what
+    is `summed`: with other roundings another one may be right."""
+    if node.op == "If":
+        return node.inputs[0] in summed
+    if node.op != "Loop":
+        return any(name in summed for k, name in enumerate(node.inputs) if k in settings(node.op))
+    body, within = read_graph(node.attributes["body"], opset), set(summed)
+    carried = dict(zip(body.outputs, body.inputs[1:]))  # from one turn to the next, the condition first
+    within.update(inner for inner, name in zip(body.inputs[1:], node.inputs[1:]) if name in summed)
+    for _ in range(1 + len(carried)):
+        within = _summed(body, within)
+        within.update(carried[name] for name in body.outputs if name in within and name in carried)
+    return not summed.isdisjoint(node.inputs[:2]) or body.outputs[0] in within
 
 
 def _said(run: StageRun, complaint: str) -> str:

@@ -129,6 +129,35 @@ def test_a_shape_that_rounding_changes_is_left_open(runner):
     assert verdict(runner, stable, {"y": np.zeros((1, 3), np.int64)}).kind == Kind.WRONG_SHAPE
 
 
+def repeated(condition):
+    """A Loop that joins states to each other: x times a matrix, and so on, while `condition` holds of the last."""
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["s", "w"], ["t"]),
+            helper.make_node("ReduceSum", ["t"], ["sum"], keepdims=0),
+            helper.make_node("Cast", ["sum"], ["whole"], to=TensorProto.INT64),
+            helper.make_node("Less", [condition, "most"], ["go"]),
+            helper.make_node("Identity", ["t"], ["kept"]),
+        ],
+        "body",
+        [value("i", TensorProto.INT64, ()), value("before", TensorProto.BOOL, ()), value("s", TensorProto.FLOAT, None)],
+        [value("go", TensorProto.BOOL, ()), value("t", TensorProto.FLOAT, None), value("kept", TensorProto.FLOAT, None)],
+    )
+    nodes = [helper.make_node("Loop", ["", "on", "x"], ["last", "y"], body=body)]
+    constants = {"w": np.eye(2, dtype=np.float32) * 2, "on": np.array(True), "most": np.array(9)}
+    x = np.array([[1, 1]], np.float32)
+    return case(nodes, {"x": x}, constants, outputs=[("y", TensorProto.FLOAT, ("n", 1, 2))])
+
+
+def test_how_often_a_loop_runs_that_sums_end_is_left_open_in_a_quantized_target_and_what_a_counter_ends_is_not(runner):
+    summed, counted = repeated("whole"), repeated("i")
+    fewer = runner.reference.run(summed).outputs[0]["y"][:1]
+    assert verdict(runner, summed, {"y": fewer}, scheme=INT8).word is Word.ABSTAINS
+    assert verdict(runner, summed, {"y": fewer}).kind == Kind.WRONG_SHAPE, "it was not quantized"
+    assert verdict(runner, counted, {"y": fewer}, scheme=INT8).kind == Kind.WRONG_SHAPE
+
+
 def test_a_quantized_target_may_err_but_not_make_nan_of_numbers(runner):
     x = np.array([[0.1, 0.7, -0.3, 0.9]], np.float32)
     sigmoid = case([helper.make_node("Sigmoid", ["x"], ["y"])], {"x": x}, outputs=[("y", TensorProto.FLOAT, (1, 4))])
