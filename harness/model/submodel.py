@@ -35,7 +35,7 @@ class Recording:
         return self.feeds + self.calibration
 
 
-MOST_RECORDED = 2**29
+MOST_RECORDED = 2**28
 """Bytes of tensors of one model that are held, but for those of its first feed."""
 
 

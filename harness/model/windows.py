@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import onnx
 from driftnet.model.inspect import Case, computing, has_any
 from driftnet.model.operators import Trait
 from driftnet.model.submodel import Recording, UnrecordedError, ancestors, constant_values, makers, reads, submodel
@@ -19,6 +20,9 @@ from driftnet.util.groups import groups
 LAYERS, NODES = 3, 8
 """What a window holds at most: three layers that sum products (or hold a body, which may), of which the running-error
 ball is narrow up to width 576; and nodes with floating-point results, without DequantizeLinear."""
+ELEMENTS = 2**22
+"""What the results of these have at most, on all feeds, but for those of one unit: the balls of so many, and of what a
+quantizer puts between them, take 200 MiB, and of four times as many there is no answer."""
 
 Unit = tuple[int, ...]
 """Nodes, by their indices, between which nothing is cut."""
@@ -55,7 +59,7 @@ def live_nodes(case: Case) -> list[int]:
 
 
 def split(case: Case, recorded: Recording) -> list[Window]:
-    """Connected windows of at most LAYERS and NODES (of floating-point results) that cover every live node once.
+    """Connected windows of at most LAYERS, NODES and ELEMENTS that cover every live node once.
 
     A node joins the window of what it reads, the latest first, while that has room.
     """
@@ -179,7 +183,13 @@ def _fits(case: Case, recorded: Recording, units: Sequence[Unit]) -> bool:
     nodes = [case.proto.graph.node[i] for unit in units for i in unit]
     computing = [n for n in nodes if not has_any(n, Trait.DEQUANTIZES)]
     floating = [n for n in computing if any(_is_float(recorded, name) for name in n.output)]
-    return len(floating) <= NODES and sum(has_any(n, Trait.CONTRACTS | Trait.HAS_BODY) for n in nodes) <= LAYERS
+    layers = sum(has_any(n, Trait.CONTRACTS | Trait.HAS_BODY) for n in nodes)
+    return len(floating) <= NODES and layers <= LAYERS and _elements(recorded, floating) <= ELEMENTS
+
+
+def _elements(recorded: Recording, nodes: Iterable[onnx.NodeProto]) -> int:
+    made = {name for node in nodes for name in node.output}
+    return sum(run[name].size for run in recorded.feeds for name in made & run.keys() if run[name].dtype.kind == "f")
 
 
 def _is_float(recorded: Recording, name: str) -> bool:

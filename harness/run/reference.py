@@ -24,7 +24,7 @@ Key = tuple[Any, ...]
 """What is asked, the digest of the case, and what else is said."""
 REMEMBERED = 8
 """Cases whose answers are kept: a reducer comes back to the same few."""
-MOST_REMEMBERED = 2**29
+MOST_REMEMBERED = 2**28
 """Bytes of these answers, but for the last."""
 LONGER, LEAST_SECONDS = 10.0, 2.0
 """A case that nobody waits long for may take so many times what the longest took that came back, and at least this."""

@@ -47,6 +47,17 @@ def test_windows_are_shallow(name):
         assert sum(has_any(n, Trait.CONTRACTS | Trait.HAS_BODY) for n in nodes) <= LAYERS
 
 
+def test_windows_hold_few_elements_or_one_unit(monkeypatch):
+    case, recorded, windows = cut("unet")
+    most = 2**12
+    monkeypatch.setattr("driftnet.model.windows.ELEMENTS", most)
+    smaller = split(case, recorded)
+    made = {w: sum(recorded.feeds[0][case.proto.graph.node[i].output[0]].size for i in nodes_of(w)) for w in smaller}
+    assert all(size <= most for window, size in made.items() if len(window) > 1)
+    assert {node for window in smaller for node in nodes_of(window)} == set(live_nodes(case))
+    assert len(smaller) > len(windows)
+
+
 @pytest.mark.parametrize("name", ["unet", "speech_enhancer", "mobilenet_v2 in QDQ"])
 def test_a_window_computes_what_was_recorded(name):
     case, recorded, windows = cut(name)
