@@ -102,11 +102,7 @@ def tried(work: Callable[[], T], otherwise: Callable[[], T]) -> T:
 
 
 def apart(
-    work: Callable[[Ask], Message],
-    *,
-    seconds: float,
-    mib: float,
-    answer: Callable[[bytearray], Message] | None = None,
+    work: Callable[[Ask], Message], *, seconds: float, mib: float, answer: Callable[[bytearray], Message] | None = None
 ) -> bytes:
     """What `work` gives in a fork of this process.
 

@@ -1,8 +1,8 @@
 """T0, structure: did every stage run, and are outputs, shapes, dtypes and the finite mask those of the model?
 
 Needs no tolerance, so it judges quantized targets as it judges float ones. Two things are left open here: a shape that
-depends on data which rounding may change (NonZero, say, or how often a Loop runs), and a NaN behind an operator that has a pole where
-quantization may put it (a divisor that became 0).
+depends on data which rounding may change (NonZero, say, or how often a Loop runs), and a NaN behind an operator that
+has a pole where quantization may put it (a divisor that became 0).
 """
 
 import re

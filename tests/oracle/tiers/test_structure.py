@@ -131,7 +131,7 @@ def test_a_shape_that_rounding_changes_is_left_open(runner):
 
 def repeated(condition):
     """A Loop that joins states to each other: x times a matrix, and so on, while `condition` holds of the last."""
-    value = helper.make_tensor_value_info
+    value, numbers = helper.make_tensor_value_info, TensorProto.FLOAT
     body = helper.make_graph(
         [
             helper.make_node("MatMul", ["s", "w"], ["t"]),
@@ -141,8 +141,8 @@ def repeated(condition):
             helper.make_node("Identity", ["t"], ["kept"]),
         ],
         "body",
-        [value("i", TensorProto.INT64, ()), value("before", TensorProto.BOOL, ()), value("s", TensorProto.FLOAT, None)],
-        [value("go", TensorProto.BOOL, ()), value("t", TensorProto.FLOAT, None), value("kept", TensorProto.FLOAT, None)],
+        [value("i", TensorProto.INT64, ()), value("before", TensorProto.BOOL, ()), value("s", numbers, None)],
+        [value("go", TensorProto.BOOL, ()), value("t", numbers, None), value("kept", numbers, None)],
     )
     nodes = [helper.make_node("Loop", ["", "on", "x"], ["last", "y"], body=body)]
     constants = {"w": np.eye(2, dtype=np.float32) * 2, "on": np.array(True), "most": np.array(9)}
