@@ -220,10 +220,16 @@ def run(
     names = [name for name in there if name in kinds or not kinds]
     counts: dict[str, Count] = {}
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (corpus_folder,)) as pool:
-        asked = partial(_check_kind, seed=seed, cases=cases, targets=targets, out=out)
-        for name, count in zip(names, pool.map(asked, names)):
-            counts[name] = count
-            listener(name, count)
+        # `map` would cancel some: a pool of CPython 3.11 whose processes die stumbles over those that were.
+        asked = {name: pool.submit(_check_kind, name, seed, cases, targets, out) for name in names}
+        try:
+            for name, future in asked.items():
+                counts[name] = future.result()
+                listener(name, counts[name])
+        except BaseException:  # as Ctrl-C, after which nobody hears of what the pool would go on with
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
     return counts
 
 

@@ -3,8 +3,12 @@
 import ast
 import json
 import math
+import os
+import resource
+import signal
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
@@ -31,7 +35,7 @@ from onnx import TensorProto, helper
 from rich.console import Console
 
 from tests.support import models
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, no_cases
 from tests.support.rules import assert_each
 
 NAME = attrgetter("name")
@@ -86,6 +90,22 @@ def test_a_mutant_of_another_release_is_found_where_nothing_is_registered():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, release) == ("lost-bias\n", "3.0.0"), done.stderr
     assert ("", "onnx") in declared(word).companions, "what damages a model needs onnx"
+
+
+def test_who_interrupts_it_waits_for_no_kind_to_come_to_its_end(tmp_path):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    threading.Timer(1.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        selfcheck.run(
+            ["lost-bias"],
+            cases=200,
+            seed=0,
+            workers=1,
+            corpus_folder=no_cases(tmp_path),
+            listener=lambda *told: pytest.fail("it has come to its end"),
+        )
+    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    assert used < 10, f"{used:.0f} CPU seconds were used"
 
 
 def test_there_are_at_least_a_hundred_kinds_of_bugs_each_described_once():
