@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import re
 import resource
@@ -12,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 from pathlib import Path
@@ -374,11 +376,13 @@ def write_to_pipe_and_exit(garbage: bytes, code: int) -> None:
 
 
 def dribble() -> None:
-    """Answer byte by byte, without an end."""
+    """Answer byte by byte, without an end, each when the one before was heard: else the kernel joins them."""
     pipe = _pipe()
     os.write(pipe, interface.encode(bytes(2**24))[:64])
     while True:
         os.write(pipe, b"x")
+        while any(fcntl.ioctl(pipe, termios.TIOCOUTQ, bytes(4))):
+            pass
 
 
 def close_pipe() -> None:
