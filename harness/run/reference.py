@@ -134,19 +134,19 @@ class Reference:
 
         def call(key: Key, model: bytes, feeds: list[Feed], seconds: float | None) -> Reply:
             question = interface.Encoded([list(key), model, feeds, seconds])
-            outcome, *said = interface.decode(ask(question.parts), copy=False)
+            outcome, *said = interface.decode(ask([*question.pieces()]), copy=False)
             return Reply(Outcome(outcome), *said)
 
         self._call = call
 
     def answer(self, question: bytearray) -> Sequence[Any]:
-        """What became of what a fork asks, encoded, in parts."""
+        """What became of what a fork asks, encoded, in pieces."""
         key, model, feeds, seconds = interface.decode(question, copy=False)
         reply = self._reply(tuple(key), model, feeds, seconds)
         if (size := _bytes(reply.value)) > MOST_TOLD:
             reply = Reply(Outcome.MEMORY, message=f"an answer of {size // 2**20} MiB, of which a fork holds no copy")
         said = reply.message, reply.signal, reply.log, reply.seconds
-        return interface.Encoded([str(reply.outcome), reply.value, *said]).parts
+        return [*interface.Encoded([str(reply.outcome), reply.value, *said]).pieces()]
 
     def _value(self, function: str, case: Case, *args: int | str) -> Any:
         reply = self._ask(function, case, *args)

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Dict, List, Mapping  # noqa: UP035  (others need Python 3.9, a worker may have 3.8)
+from typing import Any, Dict, Iterator, List, Mapping  # noqa: UP035  (others need Python 3.9, a worker may have 3.8)
 
 import numpy as np
 
@@ -232,6 +232,7 @@ class WireError(ValueError):
     """Bytes on the pipe that are no message: the other side is broken or hostile."""
 
 
+SMALL, LARGE = 1 << 16, 1 << 20  # bytes to send or receive at once: a buffer of 1 MiB costs 30 us to get
 MOST_TEXT = 2**24
 """Bytes of the JSON header of a message: of lists in lists, an interpreter makes twenty times as many."""
 
@@ -276,6 +277,20 @@ class Encoded:
 
     def __bytes__(self) -> bytes:
         return b"".join(self.parts)
+
+    def pieces(self) -> Iterator[Any]:
+        """The parts as they are to be sent, large ones from where they lie: joined, the tensors of a large model would
+        be in memory twice. Small ones are joined: each by itself, 200,000 of them took the receiver's time."""
+        small = bytearray()
+        for part in self.parts:
+            if len(part) < SMALL:
+                small += part
+            if len(part) >= SMALL or len(small) >= LARGE:
+                yield bytes(small)
+                small.clear()
+            if len(part) >= SMALL:
+                yield part
+        yield bytes(small)
 
 
 def encode(value: Any) -> bytes:

@@ -34,7 +34,7 @@ from driftnet.util.machine import die_with_parent
 
 T = TypeVar("T")
 Message = bytes | bytearray | Sequence[bytes | bytearray | memoryview]
-"""Bytes, or parts of them that are sent from where they lie: joined, the tensors of a large model would be in memory
+"""Bytes, or pieces of them that are sent from where they lie: joined, the tensors of a large model would be in memory
 twice, in a process that has all that its parent has."""
 Ask = Callable[[Message], bytearray]
 """What the parent answers."""
@@ -58,7 +58,7 @@ _HEAD = struct.Struct("<cQ")
 _ASKS, _GIVES, _EXCEEDS, _LACKS, _RAISES, _KILLED = b"?", b"+", b">", b"-", b"!", b"x"
 _BEGINS, _TELLS, _REFUSES, _STOPS = b"b", b".", b"u", b"^"
 _GOES_ON = _BEGINS, _TELLS
-_SMALL, _LARGE = 1 << 16, 1 << 20  # bytes: of a part that is joined with others, and of what is sent or heard at once
+_AT_ONCE = 1 << 20  # bytes that are heard
 _trusting = False
 _quick = QUICK_SECONDS, float(QUICK_MIB)
 _used = 0.0
@@ -311,7 +311,7 @@ def _received(pipe: socket.socket, size: int) -> bytearray:
     message = bytearray(size)
     with memoryview(message) as rest:
         while rest:
-            if not (count := pipe.recv_into(rest, min(len(rest), _LARGE))):
+            if not (count := pipe.recv_into(rest, min(len(rest), _AT_ONCE))):
                 raise EOFError
             rest = rest[count:]
     return message
@@ -386,14 +386,7 @@ def _say(pipe: socket.socket, kind: bytes, said: Message) -> None:
 
 
 def _send(pipe: socket.socket, kind: bytes, said: Message) -> None:
-    parts = [said] if isinstance(said, (bytes, bytearray)) else said
-    small = bytearray(_HEAD.pack(kind, sum(map(len, parts))))
-    for part in parts:
-        if len(part) < _SMALL:
-            small += part
-        if len(part) >= _SMALL or len(small) >= _LARGE:
-            pipe.sendall(small)
-            small.clear()
-        if len(part) >= _SMALL:
-            pipe.sendall(part)
-    pipe.sendall(small)
+    pieces = [said] if isinstance(said, (bytes, bytearray)) else said
+    pipe.sendall(_HEAD.pack(kind, sum(map(len, pieces))))
+    for piece in pieces:
+        pipe.sendall(piece)

@@ -32,14 +32,13 @@ from typing import Any, Callable, Iterator, NoReturn  # noqa: UP035  (of collect
 
 from driftnet.run.sandbox.outside import SWEEPS, sweep
 from driftnet.targets import interface
+from driftnet.targets.interface import LARGE, SMALL
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 # Landlock's system calls, the same on every architecture, and its constants
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 ACCESS_REFER, RULE_PATH_BENEATH, SCOPE_SOCKET, SCOPE_SIGNAL = 1 << 13, 1, 1, 2
-# What to receive at once: a buffer of 1 MiB costs 30 us to get, so not for small messages.
-SMALL, LARGE = 1 << 16, 1 << 20
 _CPUS = os.cpu_count() or 1
 FATAL = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _PROBED_FILES, _PROBED_BYTES = 48, 1 << 26
@@ -453,20 +452,9 @@ def _answer(pipe: socket.socket) -> None:
 
 
 def send(pipe: socket.socket, message: interface.Encoded) -> None:
-    """Say a message; a large one in parts, where they lie."""
-    if len(message) < LARGE:
-        pipe.sendall(bytes(message))
-        return
-    small = bytearray()
-    for part in message.parts:  # joined, the tensors of a large model would be in memory twice
-        if len(part) < SMALL:  # each by itself, and 200,000 of them took the parent's time
-            small += part
-        if len(part) >= SMALL or len(small) >= LARGE:
-            pipe.sendall(small)
-            small.clear()
-        if len(part) >= SMALL:
-            pipe.sendall(part)
-    pipe.sendall(small)
+    """Say a message; a large one in pieces."""
+    for piece in message.pieces() if len(message) >= LARGE else [bytes(message)]:
+        pipe.sendall(piece)
 
 
 def _frames(error: Exception) -> list[str]:

@@ -21,8 +21,9 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 from driftnet.model.verdict import Outcome
 from driftnet.run.sandbox import held
 from driftnet.run.sandbox.allowance import Allowance
-from driftnet.run.sandbox.inside import FRAMES, LARGE, SMALL, children, send, stat
+from driftnet.run.sandbox.inside import FRAMES, children, send, stat
 from driftnet.targets import interface
+from driftnet.targets.interface import LARGE, SMALL
 from driftnet.util import spent
 from driftnet.util.errors import shortened
 from driftnet.util.records import read
