@@ -30,6 +30,7 @@ from driftnet.run.runner import MEMORY
 from driftnet.run.sandbox.worker import cpu_seconds_of, family
 from driftnet.util.errors import UserError
 from driftnet.util.files import sweep_scratch
+from driftnet.util.machine import end_pools
 
 Listener = Callable[[Event], None]
 
@@ -204,7 +205,7 @@ class _Campaign:
             # The pool waits for those that are left: one that hears no SIGTERM may wait for a lock of the dead, and one
             # that is only starting would tell that what it was to share is gone.
             if not finished:
-                _end_shards()
+                end_pools()
 
     def _drive(self, pool: Executor, pending: set[Future[list[Event]]]) -> None:
         end, silence = self.plan.seconds + GRACE_SECONDS, _Silence()
@@ -247,11 +248,6 @@ class _Campaign:
             self.deaths = 0
         if isinstance(event, Failed) and event.kind is not None:
             raise UserError(event.message, hint=event.hint or "", kind=event.kind)
-
-
-def _end_shards() -> None:
-    for shard in multiprocessing.active_children():
-        shard.kill()
 
 
 class _Silence:

@@ -37,7 +37,7 @@ from driftnet.targets.environments import resolve
 from driftnet.targets.recipe import Recipe
 from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util.apart import trusting
-from driftnet.util.machine import leave_to_parent
+from driftnet.util.machine import end_pools, leave_to_parent
 from driftnet.util.nearest import demand
 
 CONSTRUCTED_SHARE = 0.5
@@ -227,8 +227,7 @@ def run(
                 counts[name] = future.result()
                 listener(name, counts[name])
         except BaseException:  # as Ctrl-C, after which nobody hears of what the pool would go on with
-            for process in multiprocessing.active_children():
-                process.kill()
+            end_pools()
             raise
     return counts
 

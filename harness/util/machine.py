@@ -6,7 +6,7 @@ import functools
 import os
 import platform
 import signal
-from multiprocessing import parent_process
+from multiprocessing import active_children, parent_process
 from typing import Any
 
 _FEATURES = (
@@ -60,6 +60,12 @@ def leave_to_parent() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
     parent = parent_process()
     die_with_parent(parent.pid if parent else None)  # it may have been killed while this one was starting
+
+
+def end_pools() -> None:
+    """Kill the processes of this one's pools, whatever they do."""
+    for process in active_children():
+        process.kill()
 
 
 def give_back_memory() -> None:
