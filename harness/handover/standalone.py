@@ -191,9 +191,6 @@ def joined(parts: Sequence[str]) -> str:
 def _read(name: str, source: str, package: str) -> Module:
     text, body = source.encode(), ast.parse(source).body
     binds: dict[str, list[ast.stmt]] = {}
-    for statement in body:
-        for bound in _bound(statement):
-            binds.setdefault(bound, []).append(statement)
     lines = [0, *accumulate(map(len, text.splitlines(keepends=True)))]
     module = Module(name, package, text, lines, body, binds)
     nodes = [node for statement in body for node in ast.walk(statement)]
@@ -201,6 +198,9 @@ def _read(name: str, source: str, package: str) -> Module:
     for node in nodes:
         if id(node) not in fields:
             _unannotate(module, node)
+    for statement in body:  # once what they hold is settled: `_nodes` looks but once
+        for bound in _bound(statement):
+            binds.setdefault(bound, []).append(statement)
     return module
 
 
