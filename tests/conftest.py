@@ -24,7 +24,8 @@ assert all((HERE / place).exists() for place in OWN_MODELS), "a room has another
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was collected stays, and need not be gone through again and again: a tenth of the CPU time of all tests."""
+    """What was collected stays, and need not be gone through again and again: that took a twentieth of the CPU time of
+    some rooms."""
     gc.collect()
     gc.freeze()
 

@@ -235,10 +235,8 @@ class Drawing:
         """The triggers that a case meets, by what is known of it without running it."""
         if not self.steers:
             return frozenset()
-        facts = recipe_facts(trial.target, trial.recipe)
-        return self.steering.under([(trial.target.name, trial.installed.release, facts)]).met(
-            self.read(trial.case).host
-        )
+        under = trial.target.name, trial.installed.release, recipe_facts(trial.target, trial.recipe)
+        return self.steering.under([under]).met(self.read(trial.case).host)
 
 
 class Models:

@@ -21,8 +21,8 @@ LAYERS, NODES = 3, 8
 """What a window holds at most: three layers that sum products (or hold a body, which may), of which the running-error
 ball is narrow up to width 576; and nodes with floating-point results, without DequantizeLinear."""
 ELEMENTS = 2**22
-"""What the results of these have at most, on all feeds, but for those of one unit: the balls of so many, and of what a
-quantizer puts between them, take 200 MiB, and of four times as many there is no answer."""
+"""What the results of these have at most, on all feeds, but for those of one unit: to judge windows of 2.5 times that
+took 600 to 900 MiB, and of eight times as many there is no answer (`ball_arithmetic.evaluate.MOST_HELD`)."""
 
 Unit = tuple[int, ...]
 """Nodes, by their indices, between which nothing is cut."""

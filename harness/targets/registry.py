@@ -28,7 +28,7 @@ def registered() -> Mapping[str, str]:
     return _registered(tuple(sys.path))
 
 
-@functools.cache  # looking through what is installed takes 7 ms, and every verdict asks
+@functools.cache  # looking through what is installed takes 4 ms, and a replay asks three times
 def _registered(path: tuple[str, ...]) -> Mapping[str, str]:
     entries = metadata.entry_points(group=GROUP)
     return MappingProxyType({entry.name: f"{entry.module}:{entry.attr}" for entry in entries})
