@@ -123,6 +123,12 @@ def test_the_text_of_every_target_that_is_registered_stands_by_itself(name):
     assert_each(swept(target), rule, str)
 
 
+def test_what_only_an_annotation_names_is_left_out():
+    text = script(saved_relu(target="toy"), f"{TOYS}:TOY")
+    assert "OFFSETS = {" in text
+    assert "MutableMapping" not in text, "it annotates OFFSETS, and nothing else needs it"
+
+
 def test_what_these_options_never_reach_is_left_out():
     whole = script(saved_relu(recipe={"quantize": "offline"}), "mnn")
     short = script(saved_relu(), "mnn")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
+
 import numpy as np
 
-OFFSETS = {"none": 0.0}
+OFFSETS: MutableMapping[str, float] = {"none": 0.0}
 OFFSETS["one"] = 1.0
 Pair = tuple[np.ndarray, np.ndarray]
 
